@@ -1,0 +1,294 @@
+//! The checked configuration: what `gateway.yaml` says, with every reference resolved and every value in its unit.
+//!
+//! `raw` mirrors the file, `check` turns it into these types and reports every problem at once, `error` says where.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use ipnet::IpNet;
+use limiter_core::Policy;
+
+/// A whole `gateway.yaml`, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Addresses that serve traffic. At least one.
+    pub listen: Vec<SocketAddr>,
+    /// The admin listener.
+    pub admin: Admin,
+    /// Where counters live.
+    pub store: Store,
+    /// How the client's address is found.
+    pub client_ip: ClientIp,
+    /// Named groups of endpoints.
+    pub upstreams: Vec<Upstream>,
+    /// Where requests go.
+    pub routes: Vec<Route>,
+    /// The layers, in the order in which they are checked.
+    pub limits: Vec<Layer>,
+    /// How answers look.
+    pub responses: Responses,
+    /// Bounds of the listeners.
+    pub server: Server,
+    /// The log.
+    pub log: Log,
+}
+
+/// `admin`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Its address. Default: `127.0.0.1:9090`.
+    pub address: SocketAddr,
+    /// What calls that change something must bear.
+    pub token: Option<String>,
+}
+
+/// `store`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In this process.
+    Memory {
+        /// Counters held at most. Default: 1,000,000.
+        max_keys: usize,
+    },
+    /// In Redis.
+    Redis(Redis),
+}
+
+/// `store.redis`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redis {
+    /// `redis://[user:pass@]host:port/db`.
+    pub url: String,
+    /// Deadline of one decision, waiting included. Default: 50 ms.
+    pub timeout: Duration,
+    /// Default: 2.
+    pub connections: usize,
+    /// Begins every key. Default: `gw`.
+    pub prefix: String,
+    /// Key of the HMAC that replaces secret and long values.
+    pub key_secret: Option<String>,
+}
+
+/// `client_ip`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientIp {
+    /// Peers whose forwarding header is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Which header they send.
+    pub header: ForwardingHeader,
+    /// Bits of an IPv4 address that are counted apart. Default: 32.
+    pub ipv4_prefix: u8,
+    /// Bits of an IPv6 address that are counted apart. Default: 64.
+    pub ipv6_prefix: u8,
+}
+
+/// The header that trusted proxies send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardingHeader {
+    /// `x-forwarded-for`.
+    #[default]
+    XForwardedFor,
+    /// `forwarded` (RFC 7239).
+    Forwarded,
+}
+
+/// An entry of `upstreams`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its name.
+    pub name: Arc<str>,
+    /// At least one.
+    pub endpoints: Vec<Endpoint>,
+    /// Default: 1 s.
+    pub connect_timeout: Duration,
+    /// To the response head, all attempts together. Default: 30 s.
+    pub timeout: Duration,
+    /// Of a pooled connection. Default: 4 s.
+    pub idle_timeout: Duration,
+    /// For each endpoint. Default: 1024.
+    pub max_connections: usize,
+}
+
+/// One `host:port` of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// A name or an address (IPv6 without brackets).
+    pub host: String,
+    /// Default: 80.
+    pub port: u16,
+    /// Its share of the requests. At least 1, the default.
+    pub weight: u32,
+}
+
+/// An entry of `routes`.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name; the path where none is given. Unique.
+    pub name: Arc<str>,
+    /// As written: `/v1/orders/{id}`, `/{*rest}`.
+    pub path: String,
+    /// Empty: every method.
+    pub methods: Vec<Method>,
+    /// Lower case, without port. Empty: every host.
+    pub hosts: Vec<String>,
+    /// What becomes of the request.
+    pub target: Target,
+    /// Instead of the upstream's `timeout`.
+    pub timeout: Option<Duration>,
+}
+
+/// What becomes of a request that a route takes.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// An index into [`Config::upstreams`].
+    Upstream(usize),
+    /// A fixed answer.
+    Respond(Respond),
+}
+
+/// `respond`.
+#[derive(Clone, Debug)]
+pub struct Respond {
+    /// Default: 200.
+    pub status: StatusCode,
+    /// Default: empty.
+    pub body: String,
+    /// Added to the answer.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// An entry of `limits`.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Name, algorithm and failure policy, for the limiter.
+    pub policy: Arc<Policy>,
+    /// What is counted apart: at least one part.
+    pub key: Vec<KeyPart>,
+    /// Where a part of the key is absent, empty or blank.
+    pub on_missing_key: OnMissingKey,
+    /// Where it applies.
+    pub matches: Match,
+    /// Units a request takes.
+    pub cost: u64,
+}
+
+/// A part of a layer's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// `global`
+    Global,
+    /// `ip`
+    Ip,
+    /// `path`: the normalised path.
+    Path,
+    /// `route`: the route's name.
+    Route,
+    /// `method`
+    Method,
+    /// `host`: lower case, without port.
+    Host,
+    /// `header:NAME`
+    Header {
+        /// Its name.
+        name: HeaderName,
+        /// Whether its values must not be seen (authorization, cookie, anything with key, token or secret).
+        secret: bool,
+    },
+    /// `cookie:NAME`. Its values are always secret.
+    Cookie(String),
+    /// `query:NAME`
+    Query {
+        /// Its name, decoded.
+        name: String,
+        /// Whether its values must not be seen.
+        secret: bool,
+    },
+}
+
+/// `on_missing_key`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMissingKey {
+    /// The client's address, in a name space of its own.
+    #[default]
+    Ip,
+    /// The layer does not apply.
+    Skip,
+    /// 403.
+    Deny,
+}
+
+/// `match`. Every condition given must hold; an empty list is a condition not given.
+#[derive(Clone, Debug, Default)]
+pub struct Match {
+    /// Any of these globs of the normalised path: `*` one segment, `**` any number, also none.
+    pub paths: Vec<String>,
+    /// Any of these.
+    pub methods: Vec<Method>,
+    /// Any of these, lower case, without port.
+    pub hosts: Vec<String>,
+    /// All of these, each with exactly this value.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Any of these holds the client's address.
+    pub ips: Vec<IpNet>,
+    /// None of this may hold.
+    pub not: Option<Box<Match>>,
+}
+
+/// `responses`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Responses {
+    /// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11). Default: true.
+    pub draft_11: bool,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`. Default: true.
+    pub legacy: bool,
+    /// Default: epoch.
+    pub legacy_reset: LegacyReset,
+}
+
+/// What `X-RateLimit-Reset` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LegacyReset {
+    /// Seconds since the Unix epoch.
+    #[default]
+    Epoch,
+    /// Seconds from now.
+    Delta,
+}
+
+/// `server`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// For a request head to arrive whole. Default: 10 s.
+    pub header_timeout: Duration,
+    /// Of a connection between requests. Default: 75 s.
+    pub idle_timeout: Duration,
+    /// Default: 32 KiB.
+    pub max_header_bytes: usize,
+    /// Over all listeners. Default: 20,000.
+    pub max_connections: usize,
+    /// How long requests in flight may take to end after SIGTERM. Default: 30 s.
+    pub drain: Duration,
+    /// 0: one a core, the default.
+    pub workers: usize,
+}
+
+/// `log`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Default: text.
+    pub format: LogFormat,
+    /// A line a request. Default: true.
+    pub access: bool,
+    /// Least severe level that is written. Default: info.
+    pub level: tracing::Level,
+}
+
+/// `log.format`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines: an object a line.
+    Json,
+}

@@ -1,0 +1,21 @@
+//! Layered, exact rate limiting.
+
+pub mod algorithm;
+pub mod clock;
+pub mod decision;
+pub mod key;
+pub mod limiter;
+pub mod policy;
+pub mod store;
+#[cfg(feature = "test-util")]
+pub mod test_util;
+
+pub use algorithm::{Algorithm, AlgorithmError, Rate};
+pub use clock::{Clock, MonotonicClock, Timestamp};
+pub use decision::{Decision, Reading, Verdict, Wait};
+pub use key::{Key, KeyHasher, Part};
+pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
+pub use policy::{OnFailure, Policy};
+pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};
+#[cfg(feature = "redis")]
+pub use store::{RedisConfig, RedisStore};

@@ -1,0 +1,99 @@
+//! Where counters live: one trait, in memory and in Redis.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+mod memory;
+#[cfg(feature = "redis")]
+mod redis;
+
+pub use memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use redis::{RedisConfig, RedisStore};
+
+use crate::{decision::Decision, policy::Policy};
+
+/// One layer of a request: which policy, which of its counters, how many units.
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    /// The layer.
+    pub policy: &'a Arc<Policy>,
+    /// The counter of that layer: an encoded [`Key`](crate::Key), without the policy's prefix.
+    pub key: &'a str,
+    /// Units it takes. 0 checks and takes nothing.
+    pub cost: u64,
+}
+
+/// A decision that is there, or will be.
+pub enum Answer {
+    /// Decided without waiting.
+    Ready(Result<Decision, StoreError>),
+    /// On its way. Dropping it gives the answer up, not the decision, which others may share.
+    Pending(Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + Send>>),
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
+            Self::Pending(_) => f.write_str("Pending"),
+        }
+    }
+}
+
+/// Keeps counters, and decides requests over them.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Decides one request: its layers in order, as one step, all or nothing. A refused request is charged nowhere.
+    ///
+    /// No two asks may name the same counter.
+    fn decide(&self, asks: &[Ask<'_>]) -> Answer;
+
+    /// How the store is doing.
+    fn health(&self) -> Health;
+}
+
+/// How a store is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Health {
+    /// It answers.
+    Connected,
+    /// Calls fail or time out; it is still asked.
+    Degraded,
+    /// It is not asked, but for a probe now and then.
+    Down,
+}
+
+/// A store could not answer. The request may or may not have been charged.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No answer within the deadline; whether the request was charged is unknown.
+    #[error("no answer from the store within its deadline")]
+    Timeout,
+    /// The breaker is open, or there is no connection: the store was not asked.
+    #[error("the store is not available")]
+    Unavailable,
+    /// The store answered with an error.
+    #[error("the store answered with an error: {0}")]
+    Server(Arc<str>),
+    /// The store answered something that cannot be read.
+    #[error("the store's answer cannot be read: {0}")]
+    Protocol(&'static str),
+}
+
+impl StoreError {
+    /// A fixed word for metrics.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Server(_) => "server",
+            Self::Protocol(_) => "protocol",
+        }
+    }
+
+    /// Whether asking again later can help without anyone's doing.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        !matches!(self, Self::Protocol(_))
+    }
+}

@@ -1,0 +1,36 @@
+//! Counters in Redis, shared by any number of processes.
+use super::{Answer, Ask, Health, Store, StoreError};
+use std::time::Duration;
+/// How to reach Redis, and how long to wait for it.
+#[derive(Clone, Debug)]
+pub struct RedisConfig {
+    /// `redis://[user:pass@]host:port/db`.
+    pub url: String,
+    /// Deadline of one decision, waiting included.
+    pub timeout: Duration,
+    /// Connections.
+    pub connections: usize,
+    /// Begins every key.
+    pub prefix: String,
+}
+/// Counters in Redis.
+#[derive(Debug)]
+pub struct RedisStore {}
+impl RedisStore {
+    /// Starts connecting, in tasks of `runtime`; does not wait for the connection.
+    ///
+    /// # Errors
+    /// Where the configuration cannot be used.
+    pub fn start(config: RedisConfig, runtime: &tokio::runtime::Handle) -> Result<Self, StoreError> {
+        let _ = (config, runtime);
+        unimplemented!()
+    }
+}
+impl Store for RedisStore {
+    fn decide(&self, _asks: &[Ask<'_>]) -> Answer {
+        unimplemented!()
+    }
+    fn health(&self) -> Health {
+        unimplemented!()
+    }
+}
