@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Installs what the tests need where it is missing, runs all of them, and ends with the totals.
+# Arguments go to `cargo test`: `./test.sh --test integration reload` runs some.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+as_root() {
+    if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
+}
+
+# The tests start servers of their own, on free ports: the package's own service is not to be started.
+# Debian asks policy-rc.d; 101 says "do not".
+install_redis() {
+    local policy=/usr/sbin/policy-rc.d ours='' status=0
+    if [[ ! -e $policy ]]; then
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+        ours=yes
+    fi
+    # No network for the lists is no reason to stop: what is cached may do.
+    as_root apt-get update -q || true
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends redis-server || status=$?
+    if [[ -n $ours ]]; then as_root rm -f "$policy"; fi
+    return "$status"
+}
+
+redis_major() {
+    redis-server --version 2>/dev/null | sed -n 's/.* v=\([0-9]*\).*/\1/p'
+}
+
+need_redis() {
+    if ! command -v redis-server >/dev/null; then
+        if ! command -v apt-get >/dev/null; then
+            echo "The tests need redis-server, 7.0 or newer, in PATH, and there is no apt-get here to install it with." >&2
+            echo "With other package managers: brew install redis · dnf install redis · apk add redis · pacman -S valkey" >&2
+            exit 1
+        fi
+        if [[ $EUID -ne 0 ]] && ! command -v sudo >/dev/null; then
+            echo "The tests need redis-server. Install it as root (apt-get install redis-server), then run this again." >&2
+            exit 1
+        fi
+        install_redis
+    fi
+    local major
+    major=$(redis_major)
+    if [[ -n $major && $major -lt 7 ]]; then
+        echo "The tests need redis-server 7.0 or newer; $(command -v redis-server) is $(redis-server --version)." >&2
+        exit 1
+    fi
+}
+
+need_redis
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+status=0
+cargo test --workspace --all-features --no-fail-fast "$@" 2>&1 | tee "$log" || status=$?
+
+# One line a test binary: "test result: ok. 12 passed; 0 failed; 1 ignored; …".
+read -r passed failed < <(awk '
+    /^test result: / {
+        for (i = 2; i <= NF; i++) {
+            if ($i ~ /^passed/) passed += $(i - 1)
+            if ($i ~ /^failed/) failed += $(i - 1)
+        }
+    }
+    END { print passed + 0, failed + 0 }' "$log")
+
+if [[ $((passed + failed)) -eq 0 ]]; then
+    echo "No test ran." >&2
+    exit $((status == 0 ? 1 : status))
+fi
+echo
+echo "$passed passed, $failed failed"
+exit "$status"
