@@ -1,1 +1,12 @@
-fn main() {}
+//! Whole-gateway tests: the real binary, real sockets, a real redis-server.
+//!
+//! One file a subject. `support` holds the guards and clients; it knows the contract (gateway.yaml, the admin listener, the
+//! log's `listening on` lines) and nothing of the inside.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, and clippy's own exception does not reach functions outside #[test]"
+)]
+
+mod support;
+
+mod harness;

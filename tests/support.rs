@@ -1,0 +1,25 @@
+//! What every test stands on: guards for processes, and clients that say exactly what goes over the wire.
+
+pub(crate) mod client;
+pub(crate) mod crowd;
+pub(crate) mod gateway;
+pub(crate) mod h2;
+pub(crate) mod http;
+pub(crate) mod origin;
+pub(crate) mod raw;
+pub(crate) mod redis;
+pub(crate) mod relay;
+pub(crate) mod settings;
+pub(crate) mod wait;
+
+pub(crate) use client::Client;
+pub(crate) use crowd::{Crowd, Tally};
+pub(crate) use gateway::Gateway;
+pub(crate) use h2::H2Client;
+pub(crate) use http::{Request, Response, get, post, request};
+pub(crate) use origin::{Origin, Seen, Step};
+pub(crate) use raw::Raw;
+pub(crate) use redis::Redis;
+pub(crate) use relay::Relay;
+pub(crate) use settings::Settings;
+pub(crate) use wait::{DEADLINE, pause, wait_for};

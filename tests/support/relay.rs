@@ -1,0 +1,111 @@
+//! A TCP relay that stands between two processes and makes trouble.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+/// What the relay does to the connections through it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trouble {
+    /// Held back for that long, each way.
+    delay: Duration,
+    /// Nothing gets through, and nothing is closed.
+    black_hole: bool,
+    /// New connections are closed at once.
+    refuses: bool,
+    /// Raised to cut all connections that are open.
+    cuts: usize,
+}
+
+/// Passes bytes on to a target.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    address: SocketAddr,
+    trouble: watch::Sender<Trouble>,
+}
+
+impl Relay {
+    /// A relay to `target` that does nothing to what it passes on.
+    pub(crate) async fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let trouble = watch::Sender::new(Trouble::default());
+        let watched = trouble.subscribe();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if !watched.borrow().refuses {
+                    tokio::spawn(carry(client, target, watched.clone()));
+                }
+            }
+        });
+        Self { address, trouble }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Holds every piece back for `delay`, each way.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.trouble.send_modify(|trouble| trouble.delay = delay);
+    }
+
+    /// Cuts all connections that are open; new ones are carried.
+    pub(crate) fn cut(&self) {
+        self.trouble.send_modify(|trouble| trouble.cuts += 1);
+    }
+
+    /// Swallows everything from now on without closing anything, or ceases to.
+    pub(crate) fn black_hole(&self, on: bool) {
+        self.trouble.send_modify(|trouble| trouble.black_hole = on);
+    }
+
+    /// Closes new connections at once from now on, or ceases to.
+    pub(crate) fn refuse(&self, on: bool) {
+        self.trouble.send_modify(|trouble| trouble.refuses = on);
+    }
+}
+
+async fn carry(client: TcpStream, target: SocketAddr, mut trouble: watch::Receiver<Trouble>) {
+    let Ok(server) = TcpStream::connect(target).await else {
+        return;
+    };
+    let trouble_at_start = *trouble.borrow();
+    let (client, server) = (client.into_split(), server.into_split());
+    let both = Arc::new(trouble.clone());
+    let there = pass(client.0, server.1, Arc::clone(&both));
+    let back = pass(server.0, client.1, both);
+    tokio::select! {
+        () = there => {}
+        () = back => {}
+        _ = trouble.wait_for(|now| now.cuts != trouble_at_start.cuts) => {}
+    }
+}
+
+async fn pass(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    trouble: Arc<watch::Receiver<Trouble>>,
+) {
+    let mut chunk = vec![0; 64 * 1024];
+    loop {
+        let count = from.read(&mut chunk).await.unwrap_or_default();
+        // An end is as invisible as everything else behind a black hole.
+        let mut watched = watch::Receiver::clone(&trouble);
+        if watched.wait_for(|now| !now.black_hole).await.is_err() || count == 0 {
+            return;
+        }
+        let delay = trouble.borrow().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        if to.write_all(&chunk[..count]).await.is_err() {
+            return;
+        }
+    }
+}
