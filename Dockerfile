@@ -6,11 +6,11 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --locked --profile dist -p gateway --bin gateway
+RUN cargo build --locked --release -p gateway --bin gateway
 
 FROM debian:bookworm-slim
 RUN useradd --system --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin gateway
-COPY --from=build /src/target/dist/gateway /usr/local/bin/gateway
+COPY --from=build /src/target/release/gateway /usr/local/bin/gateway
 COPY --from=build /src/LICENSE-MIT /src/LICENSE-APACHE /usr/share/doc/gateway/
 COPY gateway.yaml /etc/gateway/gateway.yaml
 
