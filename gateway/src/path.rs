@@ -1,5 +1,10 @@
 //! Path normalisation; pure.
+//!
+//! Matching, keys and forwarding must read a path alike, or a request is counted under one spelling and served under
+//! another. So there is one spelling, made here, before anything looks at the path.
+
 use std::borrow::Cow;
+
 /// Why a path cannot be normalised: 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
@@ -16,9 +21,281 @@ pub enum BadPath {
     #[error("the path does not begin with a slash")]
     Relative,
 }
-/// The one spelling that matching, keys and forwarding use: dot segments resolved, doubled slashes merged, unreserved
-/// characters decoded, hex digits of other escapes in upper case; `%2F` stays encoded and separates nothing.
-/// Borrows where nothing changes, which costs one pass. `raw` is the path without the query.
+
+/// The one spelling that matching, keys and forwarding use.
+///
+/// RFC 3986 §6.2.2, and two steps beyond it, in this order: escapes of unreserved characters are decoded and the hex
+/// digits of all others are written in upper case (§6.2.2.1, §6.2.2.2); what may not stand in a path unescaped is
+/// escaped; doubled slashes are merged; dot segments are resolved, never above the root (§5.2.4, §6.2.2.3). `%2F` stays
+/// as it is and separates nothing. A slash at the end is kept: with and without it are two paths.
+///
+/// Applied to its own result it changes nothing. Borrows where nothing changes, which costs one pass. `raw` is the path
+/// without the query; `*` of an `OPTIONS *` is not a path and is [`BadPath::Relative`].
+///
+/// # Errors
+/// [`BadPath`]: upstreams disagree about what these mean, so no spelling of them is safe to forward.
 pub fn normalise(raw: &str) -> Result<Cow<'_, str>, BadPath> {
-    Ok(raw.into())
+    if !raw.starts_with('/') {
+        return Err(BadPath::Relative);
+    }
+    if is_normal(raw.as_bytes()) {
+        return Ok(Cow::Borrowed(raw));
+    }
+    rewrite(raw.as_bytes()).map(Cow::Owned)
+}
+
+/// What a byte means to the pass over a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Stands for itself.
+    Plain,
+    /// `/`
+    Slash,
+    /// `%`
+    Percent,
+    /// Anything else: to be escaped or refused.
+    Other,
+}
+
+const CLASSES: [Class; 256] = {
+    let mut classes = [Class::Other; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        // The `pchar` of RFC 3986 §3.3, without escapes.
+        if matches!(
+            byte as u8,
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' | b'@'
+            | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
+        ) {
+            classes[byte] = Class::Plain;
+        }
+        byte += 1;
+    }
+    classes[b'/' as usize] = Class::Slash;
+    classes[b'%' as usize] = Class::Percent;
+    classes
+};
+
+fn class(byte: u8) -> Class {
+    CLASSES[usize::from(byte)]
+}
+
+/// RFC 3986 §2.3: an escape of these means the same as the character.
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+fn is_normal(path: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(&byte) = path.get(at) {
+        match class(byte) {
+            Class::Plain => {}
+            Class::Slash => {
+                let rest = path.get(at + 1..).unwrap_or_default();
+                if matches!(
+                    rest,
+                    [b'/', ..] | [b'.'] | [b'.', b'/', ..] | [b'.', b'.'] | [b'.', b'.', b'/', ..]
+                ) {
+                    return false;
+                }
+            }
+            Class::Percent => {
+                let digits = path.get(at + 1..at + 3).unwrap_or_default();
+                if !matches!(escaped(digits), Ok(value) if !is_unreserved(value))
+                    || digits.iter().any(u8::is_ascii_lowercase)
+                {
+                    return false;
+                }
+                at += 2;
+            }
+            Class::Other => return false,
+        }
+        at += 1;
+    }
+    true
+}
+
+/// The byte that two hex digits stand for.
+fn escaped(digits: &[u8]) -> Result<u8, BadPath> {
+    let hex = |digit: u8| char::from(digit).to_digit(16).ok_or(BadPath::Escape);
+    let &[high, low] = digits else {
+        return Err(BadPath::Escape);
+    };
+    let value = u8::try_from(hex(high)? * 16 + hex(low)?).map_err(|_| BadPath::Escape)?;
+    refuse(value)?;
+    Ok(value)
+}
+
+fn refuse(byte: u8) -> Result<(), BadPath> {
+    match byte {
+        0 => Err(BadPath::Nul),
+        b'\\' => Err(BadPath::Backslash),
+        _ => Ok(()),
+    }
+}
+
+fn rewrite(path: &[u8]) -> Result<String, BadPath> {
+    let mut to = String::with_capacity(path.len() + 8);
+    to.push('/');
+    let mut segment = to.len();
+    let mut at = 1;
+    while let Some(&byte) = path.get(at) {
+        match class(byte) {
+            Class::Plain => to.push(char::from(byte)),
+            Class::Slash => {
+                close_segment(&mut to, segment);
+                if !to.ends_with('/') {
+                    to.push('/');
+                }
+                segment = to.len();
+            }
+            Class::Percent => {
+                push(&mut to, escaped(path.get(at + 1..at + 3).unwrap_or_default())?);
+                at += 2;
+            }
+            Class::Other => {
+                refuse(byte)?;
+                push(&mut to, byte);
+            }
+        }
+        at += 1;
+    }
+    close_segment(&mut to, segment);
+    Ok(to)
+}
+
+/// Resolves the segment that begins at `start` and ends `to`, if it is a dot segment.
+fn close_segment(to: &mut String, start: usize) {
+    match to.get(start..) {
+        Some(".") => to.truncate(start),
+        Some("..") => {
+            let parent = to.get(..start - 1).and_then(|above| above.rfind('/')).unwrap_or(0);
+            to.truncate(parent + 1);
+        }
+        _ => {}
+    }
+}
+
+/// Adds a byte that was escaped, or has to be.
+fn push(to: &mut String, byte: u8) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    if is_unreserved(byte) {
+        to.push(char::from(byte));
+    } else {
+        to.push('%');
+        to.push(char::from(HEX[usize::from(byte >> 4)]));
+        to.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn one_spelling() {
+        for (raw, expected) in [
+            ("/", "/"),
+            ("//", "/"),
+            ("/login", "/login"),
+            ("//login", "/login"),
+            ("/./login", "/login"),
+            ("/x/../login", "/login"),
+            ("/../../login", "/login"),
+            ("/%6Cogin", "/login"),
+            ("/%6cogin", "/login"),
+            ("/a/.", "/a/"),
+            ("/a/..", "/"),
+            ("/a/b/..", "/a/"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a/.%2e/b", "/b"),
+            ("/%2e", "/"),
+            ("/a//../b", "/b"),
+            ("/a/b///c//", "/a/b/c/"),
+            ("/a%2fb", "/a%2Fb"),
+            ("/a%2F..%2Fb", "/a%2F..%2Fb"),
+            ("/%252e%252e/a", "/%252e%252e/a"),
+            ("/...", "/..."),
+            ("/.well-known/x", "/.well-known/x"),
+            ("/a/..b/c", "/a/..b/c"),
+            ("/a;v=1/b", "/a;v=1/b"),
+            ("/%7euser/%41", "/~user/A"),
+            ("/caf\u{e9}", "/caf%C3%A9"),
+            ("/caf%c3%a9", "/caf%C3%A9"),
+            ("/{a}|b", "/%7Ba%7D%7Cb"),
+        ] {
+            assert_eq!(normalise(raw).as_deref(), Ok(expected), "{raw}");
+        }
+    }
+
+    #[test]
+    fn refused() {
+        for (raw, expected) in [
+            ("/%", BadPath::Escape),
+            ("/%4", BadPath::Escape),
+            ("/%4g", BadPath::Escape),
+            ("/%+4", BadPath::Escape),
+            ("/%/a", BadPath::Escape),
+            ("/a%00b", BadPath::Nul),
+            ("/a\0b", BadPath::Nul),
+            ("/a\\b", BadPath::Backslash),
+            ("/a%5cb", BadPath::Backslash),
+            ("/a%5Cb", BadPath::Backslash),
+            ("", BadPath::Relative),
+            ("*", BadPath::Relative),
+            ("a/b", BadPath::Relative),
+        ] {
+            assert_eq!(normalise(raw), Err(expected), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_refused_part_is_refused_even_where_dots_would_remove_it() {
+        assert_eq!(normalise("/%zz/../a"), Err(BadPath::Escape));
+        assert_eq!(normalise("/a%5Cb/.."), Err(BadPath::Backslash));
+    }
+
+    #[test]
+    fn nothing_to_change_is_borrowed() {
+        for raw in [
+            "/",
+            "/v1/orders/17",
+            "/a/",
+            "/a%2Fb/%C3%A9",
+            "/.well-known/..x/...",
+            "/a:b@c!$&'()*+,;=~",
+        ] {
+            assert!(matches!(normalise(raw), Ok(Cow::Borrowed(_))), "{raw}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn idempotent_and_canonical(raw in "/([/.%aZ2eEfF5cC~é{]|%2[eEfF]|%[46][1-9a-f]|\\.\\.){0,12}") {
+            if let Ok(once) = normalise(&raw) {
+                let twice = normalise(&once).map(Cow::into_owned);
+                prop_assert_eq!(twice.as_deref(), Ok(&*once));
+                prop_assert!(is_normal(once.as_bytes()));
+                prop_assert!(once.is_ascii() && once.starts_with('/') && !once.contains("//"));
+                prop_assert!(once.split('/').all(|segment| segment != "." && segment != ".."));
+                prop_assert_eq!(matches!(normalise(&raw), Ok(Cow::Borrowed(_))), *once == *raw);
+            }
+        }
+
+        #[test]
+        fn escaping_unreserved_characters_changes_nothing(path in "(/[a-z.~]{0,3}){1,5}", escape in any::<u64>()) {
+            let respelled: String = path.bytes().enumerate().map(|(i, byte)| {
+                if byte != b'/' && escape >> (i % 64) & 1 == 1 { format!("%{byte:02x}") } else { char::from(byte).to_string() }
+            }).collect();
+            prop_assert_eq!(normalise(&respelled).unwrap(), normalise(&path).unwrap());
+        }
+
+        #[test]
+        fn never_panics(raw in ".*") {
+            prop_assert!(normalise(&raw).is_ok_and(|path| path.starts_with('/')) || !raw.starts_with('/') || raw.contains(['%', '\\', '\0']));
+            let absolute = format!("/{raw}");
+            prop_assert_ne!(normalise(&absolute), Err(BadPath::Relative));
+        }
+    }
 }

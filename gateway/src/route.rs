@@ -1,23 +1,400 @@
 //! Which route takes a request; pure.
-use crate::config;
+//!
+//! A tree of path segments, walked from the most specific branch to the least: a route whose hosts or methods do not
+//! match gives way to the next one, which a router that knows one best path cannot do.
+
+use std::{collections::HashMap, sync::Arc};
+
 use http::Method;
+
+use crate::{config, path};
+
 /// Finds the most specific route whose hosts and methods match; among equal paths the first in the file.
+///
+/// Paths are compared segment by segment, from the left: a literal is more specific than `{name}`, and that more than
+/// `{*rest}`. `{name}` takes one segment, which is not empty. `{*rest}` takes all that is left, also nothing: `/a/{*rest}`
+/// takes `/a/` and everything below it, not `/a`, and `/{*rest}` takes every path.
+#[derive(Debug, Default)]
+pub struct Router {
+    root: Node,
+}
+
+/// The routes and branches below one prefix.
+#[derive(Debug, Default)]
+struct Node {
+    /// By the next segment, as a normalised path spells it.
+    literals: HashMap<Box<str>, Node>,
+    /// Whatever the next segment is.
+    any: Option<Box<Node>>,
+    /// Routes whose path ends here, in the order of the file.
+    here: Vec<Candidate>,
+    /// Routes that take whatever is left, in the order of the file.
+    rest: Vec<Candidate>,
+}
+
+/// A route under one path, and what else it asks for.
 #[derive(Debug)]
-pub struct Router {}
+struct Candidate {
+    route: usize,
+    methods: Box<[Method]>,
+    hosts: Box<[Box<str>]>,
+}
+
 /// A path template that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BadTemplate(String);
-impl Router {
-    /// A router over `routes`; on failure the index of the offending route.
-    pub fn build(routes: &[config::Route]) -> Result<Self, (usize, BadTemplate)> {
-        let _ = routes;
-        unimplemented!()
+#[error("route {route:?}: {reason}")]
+pub struct BadTemplate {
+    route: Arc<str>,
+    reason: String,
+}
+
+impl BadTemplate {
+    /// What is wrong with the path, without the route's name.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
     }
+}
+
+impl Router {
+    /// A router over `routes`.
+    ///
+    /// # Errors
+    /// The index of the first route whose path is not a template, and why.
+    pub fn build(routes: &[config::Route]) -> Result<Self, (usize, BadTemplate)> {
+        let mut router = Self::default();
+        for (index, route) in routes.iter().enumerate() {
+            let template = parse(&route.path).map_err(|reason| {
+                let route = Arc::clone(&route.name);
+                (index, BadTemplate { route, reason })
+            })?;
+            router.root.insert(template, Candidate::new(index, route));
+        }
+        Ok(router)
+    }
+
     /// The index of the route that takes the request. `host`: lower case, without port; `path`: normalised.
     #[must_use]
     pub fn find(&self, method: &Method, host: &str, path: &str) -> Option<usize> {
-        let _ = (method, host, path);
-        unimplemented!()
+        self.root.find(method, host, path.strip_prefix('/')?)
+    }
+}
+
+impl Node {
+    fn insert(&mut self, template: Vec<Segment>, candidate: Candidate) {
+        let mut node = self;
+        for segment in template {
+            node = match segment {
+                Segment::Literal(text) => node.literals.entry(text).or_default(),
+                Segment::Any => node.any.get_or_insert_default(),
+                Segment::Rest => return node.rest.push(candidate),
+            };
+        }
+        node.here.push(candidate);
+    }
+
+    /// `left` is what follows the slash behind this node's prefix. Every node is visited once at most, however the request
+    /// is spelled: its prefix is reached in one way only.
+    fn find(&self, method: &Method, host: &str, left: &str) -> Option<usize> {
+        let (segment, below) = match left.split_once('/') {
+            Some((segment, below)) => (segment, Some(below)),
+            None => (left, None),
+        };
+        let descend = |node: &Self| match below {
+            Some(below) => node.find(method, host, below),
+            None => pick(&node.here, method, host),
+        };
+        self.literals
+            .get(segment)
+            .and_then(descend)
+            .or_else(|| self.any.as_deref().filter(|_| !segment.is_empty()).and_then(descend))
+            .or_else(|| pick(&self.rest, method, host))
+    }
+}
+
+impl Candidate {
+    fn new(index: usize, route: &config::Route) -> Self {
+        Self {
+            route: index,
+            methods: route.methods.clone().into(),
+            hosts: route.hosts.iter().map(|host| host.as_str().into()).collect(),
+        }
+    }
+
+    fn takes(&self, method: &Method, host: &str) -> bool {
+        (self.methods.is_empty() || self.methods.contains(method))
+            && (self.hosts.is_empty() || self.hosts.iter().any(|own| **own == *host))
+    }
+}
+
+fn pick(candidates: &[Candidate], method: &Method, host: &str) -> Option<usize> {
+    candidates
+        .iter()
+        .find(|candidate| candidate.takes(method, host))
+        .map(|candidate| candidate.route)
+}
+
+/// One segment of a template.
+#[derive(Debug, PartialEq, Eq)]
+enum Segment {
+    Literal(Box<str>),
+    Any,
+    Rest,
+}
+
+/// Reads a template; literals become what a normalised path has in their place.
+fn parse(template: &str) -> Result<Vec<Segment>, String> {
+    let Some(segments) = template.strip_prefix('/') else {
+        return Err(format!("the path {template:?} must begin with a slash"));
+    };
+    let mut segments = segments.split('/').peekable();
+    let mut parsed = Vec::new();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        parsed.push(
+            match segment.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')) {
+                Some(name) => parameter(template, name, is_last)?,
+                None => literal(template, segment, is_last)?,
+            },
+        );
+    }
+    Ok(parsed)
+}
+
+fn parameter(template: &str, name: &str, is_last: bool) -> Result<Segment, String> {
+    let (name, segment) = match name.strip_prefix('*') {
+        Some(name) => (name, Segment::Rest),
+        None => (name, Segment::Any),
+    };
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
+    if !is_name(name) {
+        return Err(format!(
+            "{{{name}}} in the path {template:?} is not a name of letters, digits, `_`, `-` and `.`"
+        ));
+    }
+    if segment == Segment::Rest && !is_last {
+        return Err(format!("{{*{name}}} in the path {template:?} must be the last segment"));
+    }
+    Ok(segment)
+}
+
+fn literal(template: &str, segment: &str, is_last: bool) -> Result<Segment, String> {
+    if segment.contains(['{', '}']) {
+        return Err(format!(
+            "{segment:?} in the path {template:?} is mixed: a parameter takes a whole segment, as in /a/{{name}}/b"
+        ));
+    }
+    if segment.contains(['?', '#']) {
+        return Err(format!(
+            "the path {template:?} has a query or a fragment, which routes do not look at"
+        ));
+    }
+    if segment.is_empty() && is_last {
+        return Ok(Segment::Literal("".into()));
+    }
+    let absolute = format!("/{segment}");
+    let spelled =
+        path::normalise(&absolute).map_err(|error| format!("the path {template:?} matches nothing: {error}"))?;
+    match spelled.strip_prefix('/') {
+        Some(text) if !text.is_empty() => Ok(Segment::Literal(text.into())),
+        _ => Err(format!(
+            "the path {template:?} matches nothing: dot segments and doubled slashes are resolved before"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+    use proptest::prelude::*;
+
+    fn route(path: &str, methods: &[Method], hosts: &[&str]) -> config::Route {
+        config::Route {
+            name: path.into(),
+            path: path.to_owned(),
+            methods: methods.to_vec(),
+            hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+            target: config::Target::Respond(config::Respond {
+                status: StatusCode::OK,
+                body: String::new(),
+                headers: Vec::new(),
+            }),
+            timeout: None,
+        }
+    }
+
+    fn router(paths: &[&str]) -> Router {
+        Router::build(&paths.iter().map(|path| route(path, &[], &[])).collect::<Vec<_>>()).unwrap()
+    }
+
+    /// The template that takes `path`.
+    fn taken<'a>(paths: &[&'a str], path: &str) -> Option<&'a str> {
+        router(paths)
+            .find(&Method::GET, "a.example", path)
+            .map(|index| paths[index])
+    }
+
+    #[test]
+    fn the_most_specific_path_wins_whatever_the_order() {
+        let mut paths = [
+            "/{*rest}",
+            "/v1/{*rest}",
+            "/v1/{a}/{b}",
+            "/v1/orders/{id}",
+            "/v1/orders/new",
+            "/v1/{a}/new",
+            "/v1/orders/",
+        ];
+        for _ in 0..2 {
+            for (path, expected) in [
+                ("/", "/{*rest}"),
+                ("/v1", "/{*rest}"),
+                ("/v1/", "/v1/{*rest}"),
+                ("/v1/orders", "/v1/{*rest}"),
+                ("/v1/orders/", "/v1/orders/"),
+                ("/v1/orders/7", "/v1/orders/{id}"),
+                ("/v1/orders/new", "/v1/orders/new"),
+                ("/v1/users/new", "/v1/{a}/new"),
+                ("/v1/users/7", "/v1/{a}/{b}"),
+                ("/v1/users/7/x", "/v1/{*rest}"),
+                ("/v1/orders/7/x", "/v1/{*rest}"),
+                ("/v1/users/", "/v1/{*rest}"),
+                ("/v2", "/{*rest}"),
+            ] {
+                assert_eq!(taken(&paths, path), Some(expected), "{path}");
+            }
+            paths.reverse();
+        }
+    }
+
+    #[test]
+    fn what_no_template_takes() {
+        assert_eq!(taken(&[], "/"), None);
+        assert_eq!(taken(&["/a"], "/a/"), None);
+        assert_eq!(taken(&["/a/"], "/a"), None);
+        assert_eq!(taken(&["/a/{*rest}"], "/a"), None);
+        assert_eq!(taken(&["/a/{id}"], "/a/"), None, "a parameter is never empty");
+        assert_eq!(taken(&["/a/{id}"], "/a/b/c"), None);
+        assert_eq!(taken(&["/{*rest}"], "*"), None);
+        assert_eq!(taken(&["/{id}"], "/"), None);
+    }
+
+    #[test]
+    fn an_encoded_slash_separates_nothing() {
+        assert_eq!(taken(&["/a/{id}"], "/a/b%2Fc"), Some("/a/{id}"));
+    }
+
+    #[test]
+    fn literals_are_read_as_paths_are() {
+        assert_eq!(taken(&["/caf\u{e9}/%7ex"], "/caf%C3%A9/~x"), Some("/caf\u{e9}/%7ex"));
+    }
+
+    #[test]
+    fn hosts_and_methods_fall_through_to_the_next() {
+        let routes = [
+            route("/{*rest}", &[], &[]),
+            route("/v1/{id}", &[Method::GET], &[]),
+            route("/v1/a", &[Method::POST], &["a.example", "b.example"]),
+            route("/v1/a", &[], &["c.example"]),
+            route("/v1/a", &[], &["b.example", "c.example"]),
+            route("/v1/{*rest}", &[Method::DELETE], &["a.example"]),
+        ];
+        let router = Router::build(&routes).unwrap();
+        for (method, host, path, expected) in [
+            (Method::POST, "a.example", "/v1/a", 2),
+            (Method::POST, "b.example", "/v1/a", 2),
+            (Method::GET, "b.example", "/v1/a", 4),
+            (Method::GET, "c.example", "/v1/a", 3),
+            (Method::GET, "a.example", "/v1/a", 1),
+            (Method::DELETE, "a.example", "/v1/a", 5),
+            (Method::DELETE, "d.example", "/v1/a", 0),
+            (Method::PUT, "", "/v1/a", 0),
+            (Method::HEAD, "d.example", "/v1/b", 0),
+        ] {
+            assert_eq!(
+                router.find(&method, host, path),
+                Some(expected),
+                "{method} {host} {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn equal_paths_are_equal_whatever_their_parameters_are_called() {
+        assert_eq!(taken(&["/a/{x}", "/a/{y}"], "/a/1"), Some("/a/{x}"));
+    }
+
+    #[test]
+    fn templates_that_mean_nothing_are_refused() {
+        for path in [
+            "",
+            "a",
+            "*",
+            "/a/{*rest}/b",
+            "/a/{}",
+            "/{*}",
+            "/a/x{id}",
+            "/a/{id}.json",
+            "/a/{id",
+            "/a/b}",
+            "/a//b",
+            "/a/../b",
+            "/./a",
+            "/a/%zz",
+            "/a\\b",
+            "/a?x=1",
+            "/a/{x y}",
+            "/a/{{x}}",
+        ] {
+            let (index, error) = Router::build(&[route("/fine", &[], &[]), route(path, &[], &[])]).unwrap_err();
+            assert_eq!(index, 1, "{path}");
+            assert!(error.to_string().starts_with(&format!("route {path:?}: ")), "{error}");
+        }
+    }
+
+    /// Whether a template takes a path, spelled out.
+    fn takes(template: &str, path: &str) -> bool {
+        let mut path = path.split('/').skip(1);
+        for segment in template.split('/').skip(1) {
+            if segment == "{*rest}" {
+                return path.next().is_some();
+            }
+            match path.next() {
+                Some(own) if segment == own || (segment == "{id}" && !own.is_empty()) => {}
+                _ => return false,
+            }
+        }
+        path.next().is_none()
+    }
+
+    /// Sorts before what is less specific.
+    fn specificity(template: &str) -> Vec<u8> {
+        let rank = |segment: &str| match segment {
+            "{*rest}" => 2,
+            "{id}" => 1,
+            _ => 0,
+        };
+        template.split('/').skip(1).map(rank).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn as_a_plain_search_finds_it(
+            templates in prop::collection::vec(("(/(a|b|\\{id\\})){0,3}(/|/\\{\\*rest\\}|/a)", 0..3_usize), 0..12),
+            path in "(/(a|b|c|)){1,4}",
+            method in 0..3_usize,
+        ) {
+            let methods = [Method::GET, Method::POST, Method::PUT];
+            let routes: Vec<_> = templates.iter().map(|(path, not)| {
+                let own: Vec<_> = methods.iter().enumerate().filter(|(i, _)| i != not).map(|(_, m)| m.clone()).collect();
+                route(path, &own, &[])
+            }).collect();
+            let expected = (0..routes.len())
+                .filter(|&i| templates[i].1 != method && takes(&templates[i].0, &path))
+                .min_by_key(|&i| (specificity(&templates[i].0), i));
+            prop_assert_eq!(Router::build(&routes).unwrap().find(&methods[method], "", &path), expected);
+        }
     }
 }
