@@ -1,1 +1,122 @@
-//! (to come)
+//! Why a request ends without an upstream's answer: facts only. `layer::rescue` alone turns them into a status.
+
+use std::{io, sync::Arc};
+
+use limiter_core::{Decision, StoreError};
+use smallvec::SmallVec;
+
+use crate::path::BadPath;
+
+/// Indices into the layers of the configuration; a request seldom meets more than eight.
+pub(crate) type LayerIds = SmallVec<[u16; 8]>;
+
+/// Why a request ends without an upstream's answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// It is unreadable or ambiguous.
+    #[error("bad request")]
+    BadRequest(#[from] BadRequest),
+    /// No route takes it.
+    #[error("no route takes this request")]
+    RouteNotFound,
+    /// A value that a layer counts by is missing, and the layer says `deny`.
+    #[error("a layer does not take a request without its key")]
+    Forbidden {
+        /// The layer.
+        layer: usize,
+    },
+    /// A layer has no room.
+    #[error("a limit is used up")]
+    RateLimited(Box<RateLimited>),
+    /// A layer refuses everything while its store is away.
+    #[error("the store is away")]
+    StoreAway {
+        /// The layer.
+        layer: usize,
+        /// Why the store could not answer.
+        #[source]
+        error: StoreError,
+    },
+    /// The upstream did not answer.
+    #[error("no answer from the upstream")]
+    Upstream(#[from] UpstreamError),
+}
+
+/// A refusal, with everything that its answer says.
+#[derive(Debug)]
+pub(crate) struct RateLimited {
+    /// The layers of the decision, in its order.
+    pub(crate) layers: LayerIds,
+    /// The decision.
+    pub(crate) decision: Decision,
+}
+
+/// Why a request cannot be read in one way only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadRequest {
+    /// Its path has no single normal form.
+    #[error(transparent)]
+    Path(#[from] BadPath),
+    /// No Host, or several.
+    #[error("exactly one Host is needed")]
+    Host,
+    /// Host says something else than the request's target.
+    #[error("Host and the request's authority differ")]
+    Authority,
+    /// Host has characters that no host has.
+    #[error("the host is not valid")]
+    HostSyntax,
+    /// CONNECT: this is not a tunnel.
+    #[error("CONNECT is not supported")]
+    Connect,
+    /// A length and a transfer coding, or several lengths (RFC 9112, section 6.3).
+    #[error("the length of the body is ambiguous")]
+    Framing,
+    /// A header that a layer counts by comes on several lines.
+    #[error("a header that is counted by comes on several lines")]
+    RepeatedKey,
+}
+
+/// Who failed on the way to an upstream.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    /// No endpoint could be connected to; nothing was sent.
+    #[error("cannot connect to upstream {upstream}")]
+    Connect {
+        /// The upstream's name.
+        upstream: Arc<str>,
+        /// Of the last endpoint that was tried.
+        #[source]
+        error: io::Error,
+    },
+    /// All connections are in use, and too many requests wait for one already; nothing was sent.
+    #[error("upstream {upstream} has no free connection")]
+    Busy {
+        /// The upstream's name.
+        upstream: Arc<str>,
+    },
+    /// The exchange broke off, or the answer cannot be read.
+    #[error("bad answer from upstream {upstream}")]
+    Exchange {
+        /// The upstream's name.
+        upstream: Arc<str>,
+        /// What hyper says.
+        #[source]
+        error: hyper::Error,
+    },
+    /// It switched protocols, which nobody had asked for.
+    #[error("upstream {upstream} switched protocols unasked")]
+    Switched {
+        /// The upstream's name.
+        upstream: Arc<str>,
+    },
+    /// No response head in time.
+    #[error("upstream {upstream} did not answer in time")]
+    Timeout {
+        /// The upstream's name.
+        upstream: Arc<str>,
+    },
+    /// The client's body broke off; there is nobody left to answer.
+    #[error("the client's body broke off")]
+    ClientBody(#[source] hyper::Error),
+}
