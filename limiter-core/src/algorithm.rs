@@ -2,17 +2,35 @@
 
 use std::time::Duration;
 
+mod bucket;
+mod counter;
+mod error;
 mod fixed_window;
 mod leaky_bucket;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod token_bucket;
 
+pub(crate) use bucket::Bucket;
+pub(crate) use counter::Counter;
+pub use error::AlgorithmError;
+pub(crate) use fixed_window::Window;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
-pub use sliding_window_counter::SlidingWindowCounter;
-pub use sliding_window_log::SlidingWindowLog;
+pub(crate) use sliding_window_counter::SubWindows;
+pub use sliding_window_counter::{BUCKETS_MAX, COUNTER_LIMIT_MAX, SlidingWindowCounter};
+pub(crate) use sliding_window_log::Log;
+pub use sliding_window_log::{LOG_LIMIT_MAX, SlidingWindowLog};
 pub use token_bucket::TokenBucket;
+
+/// The largest whole number that Lua, whose numbers are doubles, counts to exactly: 2^53 − 1.
+pub const EXACT_MAX: u64 = (1 << 53) - 1;
+
+/// The longest window or rate period: 3,000 days. In µs it is below 2^48, which the exact multiplication in Lua needs.
+pub const SPAN_MAX: Duration = Duration::from_secs(3_000 * 86_400);
+
+/// The shortest window.
+pub const WINDOW_MIN: Duration = Duration::from_millis(1);
 
 /// How a policy counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +98,40 @@ impl Algorithm {
     }
 }
 
+/// Whole microseconds, rounded up.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// Whole seconds, rounded up.
+fn ceil_to_secs(micros: u64) -> Duration {
+    Duration::from_secs(micros.div_ceil(1_000_000))
+}
+
+fn check_limit(limit: u64, max: u64) -> Result<(), AlgorithmError> {
+    let parameter = "limit";
+    match limit {
+        0 => Err(AlgorithmError::Zero { parameter }),
+        _ if limit > max => Err(AlgorithmError::TooLarge { parameter, max }),
+        _ => Ok(()),
+    }
+}
+
+fn check_window(window: Duration, max: Duration) -> Result<Duration, AlgorithmError> {
+    let parameter = "window";
+    if window.is_zero() {
+        Err(AlgorithmError::Zero { parameter })
+    } else if window < WINDOW_MIN {
+        let min = WINDOW_MIN;
+        Err(AlgorithmError::TooShort { parameter, min })
+    } else if window > max {
+        Err(AlgorithmError::TooLong { parameter, max })
+    } else {
+        // What can be counted is whole microseconds.
+        Ok(Duration::from_micros(micros(window)))
+    }
+}
+
 macro_rules! from {
     ($($variant:ident),*) => {
         $(impl From<$variant> for Algorithm {
@@ -104,39 +156,4 @@ pub struct Rate {
     pub units: u64,
     /// In this time.
     pub per: Duration,
-}
-
-/// Parameters that an algorithm cannot work with, exactly.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AlgorithmError {
-    /// A parameter is zero.
-    #[error("{parameter} must be more than 0")]
-    Zero {
-        /// Its name in a configuration.
-        parameter: &'static str,
-    },
-    /// A parameter is outside what can be computed exactly.
-    #[error("{parameter} must be at most {max}")]
-    TooLarge {
-        /// Its name in a configuration.
-        parameter: &'static str,
-        /// The largest value, given the other parameters.
-        max: u64,
-    },
-    /// A duration is below what can be measured.
-    #[error("{parameter} must be at least {min:?}")]
-    TooShort {
-        /// Its name in a configuration.
-        parameter: &'static str,
-        /// The shortest.
-        min: Duration,
-    },
-    /// A duration is above what can be computed exactly.
-    #[error("{parameter} must be at most {max:?}")]
-    TooLong {
-        /// Its name in a configuration.
-        parameter: &'static str,
-        /// The longest, given the other parameters.
-        max: Duration,
-    },
 }

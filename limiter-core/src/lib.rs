@@ -2,6 +2,7 @@
 
 pub mod algorithm;
 pub mod clock;
+mod decide;
 pub mod decision;
 pub mod key;
 pub mod limiter;

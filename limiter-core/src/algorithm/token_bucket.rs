@@ -1,30 +1,47 @@
-//! Token bucket.
-use super::{AlgorithmError, Rate};
+//! Token bucket: starts full, refills continuously.
+//!
+//! A request of cost `c` passes if `c` tokens are there, and takes them (Turner 1986; RFC 2697 meters in the same way).
+//! In any time `t`, at most `burst + rate × t` tokens are taken. What is stored is the tokens *missing* from full:
+//! `missing(t) = max(0, missing(t₀) − (t − t₀) × rate)`.
+
 use std::time::Duration;
-/// Starts full, refills continuously, never above `burst`.
+
+use super::{AlgorithmError, Rate, bucket::Meter, ceil_to_secs};
+
+/// Starts full, refills continuously at `rate`, never above `burst`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     rate: Rate,
     burst: u64,
+    pub(super) meter: Meter,
 }
+
 impl TokenBucket {
-    /// A bucket of `burst` tokens refilled at `rate`.
+    /// A bucket of `burst` tokens, refilled at `rate`. A part of a microsecond in the rate's time counts as a whole one.
+    ///
+    /// # Errors
+    /// A rate or burst of zero. A rate of more than 2^53 − 1 units or over more than 3,000 days. A burst that cannot be
+    /// counted exactly: with the rate in lowest terms as `N` tokens in `P` µs, `burst × P` must be below 2^53.
     pub fn new(rate: Rate, burst: u64) -> Result<Self, AlgorithmError> {
-        Ok(Self { rate, burst })
+        let meter = Meter::new(rate, burst, "burst")?;
+        Ok(Self { rate, burst, meter })
     }
-    /// Its size.
+
+    /// Its size: the most that passes at one moment.
     #[must_use]
     pub fn burst(&self) -> u64 {
         self.burst
     }
+
     /// Its rate.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate
     }
-    /// Time from empty to full.
+
+    /// Time from empty to full, in whole seconds rounded up.
     #[must_use]
     pub fn fill_time(&self) -> Duration {
-        unimplemented!()
+        ceil_to_secs(self.meter.drain_micros())
     }
 }

@@ -1,0 +1,138 @@
+//! The state of a counter, and the questions that every algorithm answers about its own.
+
+use std::time::Duration;
+
+use super::{Algorithm, Bucket, LeakyBucket, Log, SlidingWindowCounter, SubWindows, TokenBucket, Window};
+use crate::{clock::Timestamp, decision::Wait};
+
+/// Both kinds of bucket, which share their arithmetic.
+macro_rules! buckets {
+    ($meter:ident) => {
+        Algorithm::TokenBucket(TokenBucket { $meter, .. }) | Algorithm::LeakyBucket(LeakyBucket { $meter, .. })
+    };
+}
+
+/// The state of one counter, settled to some moment, under parameters which it carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    /// Of a token bucket or leaky bucket.
+    Bucket(Bucket),
+    FixedWindow(Window),
+    SlidingWindowCounter(Box<SubWindows>),
+    SlidingWindowLog(Box<Log>),
+}
+
+impl Default for Counter {
+    /// Something to leave in a counter's place while it is moved; it means nothing.
+    fn default() -> Self {
+        Self::FixedWindow(Window::default())
+    }
+}
+
+impl Algorithm {
+    /// Settles what was stored (`None`: nothing) to `now` under the parameters that it was written with, then converts
+    /// it to ours. A stored time ahead of now is rebased to now: the level unchanged, nothing refilled.
+    ///
+    /// What was stored has to be replaced by the result even if the request is refused, where parameters changed or the
+    /// clock stepped back (else a refused key would go on under its old parameters, or freeze); in all other cases it
+    /// may be: settling early changes no later answer. A refused request must not create a counter.
+    pub(crate) fn load(&self, stored: Option<Counter>, now: Timestamp) -> Counter {
+        let now = now.as_micros();
+        match self {
+            buckets!(meter) => {
+                let stored = stored.and_then(|counter| match counter {
+                    Counter::Bucket(bucket) => Some(bucket),
+                    _ => None,
+                });
+                Counter::Bucket(meter.load(stored, now))
+            }
+            Self::FixedWindow(a) => {
+                let stored = stored.and_then(|counter| match counter {
+                    Counter::FixedWindow(window) => Some(window),
+                    _ => None,
+                });
+                Counter::FixedWindow(a.load(stored, now))
+            }
+            Self::SlidingWindowCounter(a) => {
+                let stored = stored.and_then(|counter| match counter {
+                    Counter::SlidingWindowCounter(counts) => Some(counts),
+                    _ => None,
+                });
+                Counter::SlidingWindowCounter(a.load(stored, now))
+            }
+            Self::SlidingWindowLog(a) => {
+                let stored = stored.and_then(|counter| match counter {
+                    Counter::SlidingWindowLog(log) => Some(log),
+                    _ => None,
+                });
+                Counter::SlidingWindowLog(a.load(stored, now))
+            }
+        }
+    }
+
+    /// Whole units free at the moment that `counter` was loaded for.
+    pub(crate) fn free(&self, counter: &Counter) -> u64 {
+        match (self, counter) {
+            (buckets!(meter), Counter::Bucket(c)) => meter.free(c),
+            (Self::FixedWindow(a), Counter::FixedWindow(c)) => a.free(c),
+            (Self::SlidingWindowCounter(a), Counter::SlidingWindowCounter(c)) => a.free(c),
+            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.free(c),
+            _ => foreign(0),
+        }
+    }
+
+    /// Takes `used` units, at most those that are free, at the moment that `counter` was loaded for.
+    pub(crate) fn save(&self, counter: &mut Counter, used: u64, now: Timestamp) {
+        match (self, counter) {
+            (buckets!(meter), Counter::Bucket(c)) => meter.save(c, used),
+            (Self::FixedWindow(_), Counter::FixedWindow(c)) => c.count += used,
+            (Self::SlidingWindowCounter(_), Counter::SlidingWindowCounter(c)) => SlidingWindowCounter::save(c, used),
+            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.save(c, used, now.as_micros()),
+            _ => foreign(()),
+        }
+    }
+
+    /// How long until `cost` fits, if nothing else is taken: the shortest such time, in whole µs.
+    pub(crate) fn wait(&self, counter: &Counter, cost: u64, now: Timestamp) -> Wait {
+        if cost == 0 {
+            return Wait::For(Duration::ZERO);
+        }
+        let now = now.as_micros();
+        match (self, counter) {
+            (buckets!(meter), Counter::Bucket(c)) => meter.wait(c, cost),
+            (Self::FixedWindow(a), Counter::FixedWindow(c)) => a.wait(c, cost, now),
+            (Self::SlidingWindowCounter(a), Counter::SlidingWindowCounter(c)) => a.wait(c, cost, now),
+            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.wait(c, cost, now),
+            _ => foreign(Wait::Never),
+        }
+    }
+
+    /// The moment from which the counter says nothing any more: from then on, a fresh one gives the same answers.
+    pub(crate) fn expires_at(&self, counter: &Counter) -> Timestamp {
+        match (self, counter) {
+            (_, Counter::Bucket(c)) => c.empty_at(),
+            (_, Counter::FixedWindow(c)) => c.over_at(),
+            (_, Counter::SlidingWindowCounter(c)) => c.empty_at(),
+            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.expires_at(c),
+            _ => foreign(Timestamp::MAX),
+        }
+    }
+
+    /// Share of the limit in use, 0 to 1, above it after a limit was lowered: what would be given away if the counter
+    /// were forgotten.
+    pub(crate) fn used_share(&self, counter: &Counter) -> f32 {
+        match (self, counter) {
+            (buckets!(meter), Counter::Bucket(c)) => meter.used_share(c),
+            (Self::FixedWindow(a), Counter::FixedWindow(c)) => a.used_share(c),
+            (Self::SlidingWindowCounter(a), Counter::SlidingWindowCounter(c)) => a.used_share(c),
+            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.used_share(c),
+            _ => foreign(1.0),
+        }
+    }
+}
+
+/// The strictest answer, for a counter of another algorithm: a policy and its counters are one, so none is ever asked.
+fn foreign<T>(strictest: T) -> T {
+    debug_assert!(false, "a counter of another algorithm");
+    strictest
+}
