@@ -1,8 +1,24 @@
 //! Request → the layers it meets, with their keys and costs; pure.
-use crate::config;
-use http::{HeaderMap, Method};
-use limiter_core::{Key, Policy};
-use std::{net::IpAddr, sync::Arc};
+//!
+//! Nothing here is allocated once a [`Descriptor`] has been used a few times: the keys of a request are written over
+//! those of the one before.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header::ACCESS_CONTROL_REQUEST_METHOD};
+use ipnet::IpNet;
+use limiter_core::{Key, KeyHasher, Part, Policy};
+
+use crate::{
+    client_addr,
+    config::{self, KeyPart, OnMissingKey},
+};
+
+mod glob;
+mod values;
+
+pub use glob::{BadGlob, Glob};
+
 /// What matching and keys look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
@@ -21,9 +37,15 @@ pub struct Facts<'a> {
     /// The route's name.
     pub route: &'a str,
 }
+
 /// The layers of a configuration, ready to be applied.
 #[derive(Debug)]
-pub struct Layers {}
+pub struct Layers {
+    layers: Box<[Layer]>,
+    client_ip: config::ClientIp,
+    hasher: KeyHasher,
+}
+
 /// One layer that a request meets.
 #[derive(Debug)]
 pub struct Applied {
@@ -34,6 +56,7 @@ pub struct Applied {
     /// Units.
     pub cost: u64,
 }
+
 /// A request that a layer's key refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
@@ -50,32 +73,241 @@ pub enum KeyError {
         layer: usize,
     },
 }
+
 /// A reusable list of the layers that a request meets: its memory is kept between requests.
 #[derive(Debug, Default)]
-pub struct Descriptor {}
-impl Layers {
-    /// The layers of a configuration.
-    #[must_use]
-    pub fn build(limits: &[config::Layer], client_ip: &config::ClientIp, key_secret: Option<&str>) -> Self {
-        let _ = (limits, client_ip, key_secret);
-        unimplemented!()
-    }
-    /// The policy of a layer.
-    #[must_use]
-    pub fn policy(&self, layer: usize) -> &Arc<Policy> {
-        let _ = layer;
-        unimplemented!()
-    }
-    /// Fills `to` with the layers that apply, in order.
-    pub fn describe(&self, facts: &Facts<'_>, to: &mut Descriptor) -> Result<(), KeyError> {
-        let _ = (facts, to);
-        unimplemented!()
+pub struct Descriptor {
+    /// The first `len` are of the current request; the others keep their memory for later ones.
+    applied: Vec<Applied>,
+    len: usize,
+    scratch: Scratch,
+}
+
+/// What the keys of one request are made in.
+#[derive(Default)]
+struct Scratch {
+    /// The client's address as keys have it; empty until a key of this request needs it.
+    ip: String,
+    /// A value that is not in the request as it is counted.
+    value: Vec<u8>,
+}
+
+impl fmt::Debug for Scratch {
+    /// Values may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scratch").finish_non_exhaustive()
     }
 }
+
+#[derive(Debug)]
+struct Layer {
+    policy: Arc<Policy>,
+    key: Box<[KeyPart]>,
+    on_missing_key: OnMissingKey,
+    matches: Matcher,
+    cost: u64,
+    /// A CORS preflight carries no headers of the request that it asks for, so it cannot be counted by one.
+    meets_preflights: bool,
+}
+
+impl Layers {
+    /// The layers of a configuration. A glob that [`Glob::new`] refuses matches nothing: the configuration's check has
+    /// refused it before.
+    #[must_use]
+    pub fn build(limits: &[config::Layer], client_ip: &config::ClientIp, key_secret: Option<&str>) -> Self {
+        Self {
+            layers: limits.iter().map(Layer::new).collect(),
+            client_ip: client_ip.clone(),
+            hasher: KeyHasher::new(key_secret.map(str::as_bytes)),
+        }
+    }
+
+    /// The policy of a layer.
+    ///
+    /// # Panics
+    /// If `layer` is not an index into the layers that this was built from.
+    #[must_use]
+    pub fn policy(&self, layer: usize) -> &Arc<Policy> {
+        &self.layers[layer].policy
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+
+    /// Fills `to` with the layers that apply, in order.
+    ///
+    /// # Errors
+    /// The first layer, in order, whose key refuses the request; `to` then holds those before it.
+    pub fn describe(&self, facts: &Facts<'_>, to: &mut Descriptor) -> Result<(), KeyError> {
+        let preflight = *facts.method == Method::OPTIONS && facts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        to.clear();
+        for (index, layer) in self.layers.iter().enumerate() {
+            if (preflight && !layer.meets_preflights) || !layer.matches.holds(facts) {
+                continue;
+            }
+            let (next, scratch) = to.next();
+            if self.write_key(index, layer, facts, &mut next.key, scratch)? {
+                (next.layer, next.cost) = (index, layer.cost);
+                to.len += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the layer applies, once its key is known.
+    fn write_key(
+        &self,
+        index: usize,
+        layer: &Layer,
+        facts: &Facts<'_>,
+        key: &mut Key,
+        scratch: &mut Scratch,
+    ) -> Result<bool, KeyError> {
+        for part in &layer.key {
+            if matches!(part, KeyPart::Ip) {
+                key.push(Part::Value(self.ip(facts, &mut scratch.ip).as_bytes()), &self.hasher);
+                continue;
+            }
+            let value = value_of(part, facts, &mut scratch.value)
+                .map_err(|values::Repeated| KeyError::Repeated { layer: index })?;
+            let value = match (value, layer.on_missing_key) {
+                (Some(value), _) => value,
+                (None, OnMissingKey::Ip) => Part::Missing(self.ip(facts, &mut scratch.ip)),
+                (None, OnMissingKey::Skip) => return Ok(false),
+                (None, OnMissingKey::Deny) => return Err(KeyError::Missing { layer: index }),
+            };
+            key.push(value, &self.hasher);
+        }
+        Ok(true)
+    }
+
+    fn ip<'a>(&self, facts: &Facts<'_>, text: &'a mut String) -> &'a str {
+        if text.is_empty() {
+            client_addr::write_key(facts.client, &self.client_ip, text);
+        }
+        text
+    }
+}
+
+/// `None` where the value is absent, empty or blank.
+fn value_of<'a>(
+    part: &KeyPart,
+    facts: &Facts<'a>,
+    scratch: &'a mut Vec<u8>,
+) -> Result<Option<Part<'a>>, values::Repeated> {
+    let text = |text: &'a str| {
+        Some(text.as_bytes())
+            .filter(|text| !text.trim_ascii().is_empty())
+            .map(Part::Value)
+    };
+    let bytes = |value: Option<&'a [u8]>, secret: bool| value.map(if secret { Part::Secret } else { Part::Value });
+    Ok(match part {
+        KeyPart::Global => Some(Part::Global),
+        KeyPart::Ip => None,
+        KeyPart::Path => text(facts.path),
+        KeyPart::Route => text(facts.route),
+        KeyPart::Method => text(facts.method.as_str()),
+        KeyPart::Host => text(facts.host),
+        KeyPart::Header { name, secret } => bytes(values::header(facts.headers, name, scratch)?, *secret),
+        KeyPart::Cookie(name) => bytes(values::cookie(facts.headers, name), true),
+        KeyPart::Query { name, secret } => bytes(values::query(facts.query, name, scratch), *secret),
+    })
+}
+
+impl Layer {
+    fn new(config: &config::Layer) -> Self {
+        Self {
+            policy: Arc::clone(&config.policy),
+            key: config.key.clone().into(),
+            on_missing_key: config.on_missing_key,
+            matches: Matcher::new(&config.matches),
+            cost: config.cost,
+            meets_preflights: !config
+                .key
+                .iter()
+                .any(|part| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_))),
+        }
+    }
+}
+
 impl Descriptor {
     /// The layers that apply, in order.
     #[must_use]
     pub fn applied(&self) -> &[Applied] {
-        unimplemented!()
+        self.applied.get(..self.len).unwrap_or_default()
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+        self.scratch.ip.clear();
+    }
+
+    /// The entry behind the last, with an empty key.
+    fn next(&mut self) -> (&mut Applied, &mut Scratch) {
+        if self.applied.len() == self.len {
+            self.applied.push(Applied {
+                layer: 0,
+                key: Key::new(),
+                cost: 0,
+            });
+        }
+        let next = &mut self.applied[self.len];
+        next.key.clear();
+        (next, &mut self.scratch)
     }
 }
+
+/// Where a layer applies.
+#[derive(Debug)]
+struct Matcher {
+    /// `None` where the configuration names no paths.
+    paths: Option<Box<[Glob]>>,
+    methods: Box<[Method]>,
+    hosts: Box<[Box<str>]>,
+    headers: Box<[(HeaderName, HeaderValue)]>,
+    ips: Box<[IpNet]>,
+    not: Option<Box<Matcher>>,
+}
+
+impl Matcher {
+    fn new(config: &config::Match) -> Self {
+        let globs = || config.paths.iter().filter_map(|glob| Glob::new(glob).ok()).collect();
+        Self {
+            paths: (!config.paths.is_empty()).then(globs),
+            methods: config.methods.clone().into(),
+            hosts: config.hosts.iter().map(|host| host.as_str().into()).collect(),
+            headers: config.headers.clone().into(),
+            ips: config.ips.clone().into(),
+            not: config.not.as_deref().map(|not| Box::new(Self::new(not))),
+        }
+    }
+
+    /// Whether every condition that is given holds, and `not`, as a whole, does not.
+    fn holds(&self, facts: &Facts<'_>) -> bool {
+        (self.methods.is_empty() || self.methods.contains(facts.method))
+            && (self.hosts.is_empty() || self.hosts.iter().any(|host| **host == *facts.host))
+            && self
+                .paths
+                .as_deref()
+                .is_none_or(|paths| paths.iter().any(|glob| glob.matches(facts.path)))
+            && (self.ips.is_empty() || self.ips.iter().any(|net| net.contains(&facts.client)))
+            && self
+                .headers
+                .iter()
+                .all(|(name, value)| facts.headers.get_all(name).iter().any(|own| own == value))
+            && self.not.as_deref().is_none_or(|not| !not.holds(facts))
+    }
+}
+
+#[cfg(test)]
+#[path = "descriptor/tests.rs"]
+mod tests;

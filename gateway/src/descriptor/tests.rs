@@ -1,0 +1,347 @@
+use std::time::Duration;
+
+use limiter_core::{OnFailure, Rate, algorithm::TokenBucket};
+
+use super::*;
+use crate::config::{ForwardingHeader, Match};
+
+/// A request to describe, and what it is made of.
+struct Request {
+    method: Method,
+    host: &'static str,
+    path: &'static str,
+    query: Option<&'static str>,
+    headers: HeaderMap,
+    client: &'static str,
+}
+
+fn get(path: &'static str) -> Request {
+    Request {
+        method: Method::GET,
+        host: "a.example",
+        path,
+        query: None,
+        headers: HeaderMap::new(),
+        client: "203.0.113.7",
+    }
+}
+
+impl Request {
+    fn header(mut self, name: &'static str, value: &[u8]) -> Self {
+        self.headers.append(name, HeaderValue::from_bytes(value).unwrap());
+        self
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            method: &self.method,
+            host: self.host,
+            path: self.path,
+            query: self.query,
+            headers: &self.headers,
+            client: self.client.parse().unwrap(),
+            route: "orders",
+        }
+    }
+}
+
+fn layer(key: Vec<KeyPart>) -> config::Layer {
+    let rate = Rate {
+        units: 10,
+        per: Duration::from_secs(1),
+    };
+    config::Layer {
+        policy: Arc::new(Policy::new(
+            "test",
+            TokenBucket::new(rate, 10).unwrap(),
+            OnFailure::Local,
+        )),
+        key,
+        on_missing_key: OnMissingKey::Ip,
+        matches: Match::default(),
+        cost: 1,
+    }
+}
+
+fn matching(matches: Match) -> config::Layer {
+    config::Layer {
+        matches,
+        ..layer(vec![KeyPart::Global])
+    }
+}
+
+fn user() -> KeyPart {
+    KeyPart::Header {
+        name: HeaderName::from_static("x-user-id"),
+        secret: false,
+    }
+}
+
+fn build(layers: &[config::Layer]) -> Layers {
+    let client_ip = config::ClientIp {
+        trusted_proxies: Vec::new(),
+        header: ForwardingHeader::XForwardedFor,
+        ipv4_prefix: 32,
+        ipv6_prefix: 64,
+    };
+    Layers::build(layers, &client_ip, None)
+}
+
+fn keys(layers: &[config::Layer], request: &Request) -> Result<Vec<(usize, String)>, KeyError> {
+    let mut descriptor = Descriptor::default();
+    build(layers).describe(&request.facts(), &mut descriptor)?;
+    let applied = descriptor.applied().iter();
+    Ok(applied
+        .map(|applied| (applied.layer, applied.key.as_str().to_owned()))
+        .collect())
+}
+
+fn key(parts: Vec<KeyPart>, request: &Request) -> String {
+    let keys = keys(&[layer(parts)], request).unwrap();
+    assert_eq!(keys.len(), 1);
+    keys[0].1.clone()
+}
+
+fn applies(matches: Match, request: &Request) -> bool {
+    !keys(&[matching(matches)], request).unwrap().is_empty()
+}
+
+#[test]
+fn each_part() {
+    let mut request = get("/v1/orders")
+        .header("x-user-id", b" alice ")
+        .header("cookie", b"a=1; sid=x");
+    request.query = Some("q=%41b");
+    let query = KeyPart::Query {
+        name: "q".to_owned(),
+        secret: false,
+    };
+    assert_eq!(key(vec![KeyPart::Global], &request), "*");
+    assert_eq!(key(vec![KeyPart::Ip], &request), "203.0.113.7");
+    assert_eq!(key(vec![KeyPart::Path], &request), "/v1/orders");
+    assert_eq!(key(vec![KeyPart::Route], &request), "orders");
+    assert_eq!(key(vec![KeyPart::Method], &request), "GET");
+    assert_eq!(key(vec![KeyPart::Host], &request), "a.example");
+    assert_eq!(key(vec![user()], &request), "alice");
+    assert_eq!(key(vec![query], &request), "Ab");
+    assert_eq!(
+        key(vec![KeyPart::Route, user(), KeyPart::Ip], &request),
+        "orders|alice|203.0.113.7"
+    );
+}
+
+#[test]
+fn ipv6_clients_are_counted_by_network() {
+    let client = |client| Request { client, ..get("/") };
+    assert_eq!(key(vec![KeyPart::Ip], &client("2001:db8:1:2::7")), "2001:db8:1:2::/64");
+    assert_eq!(key(vec![user()], &client("2001:db8:1:2::7")), "~ip:2001:db8:1:2::/64");
+}
+
+#[test]
+fn secrets_are_hashed() {
+    let secret = KeyPart::Header {
+        name: HeaderName::from_static("x-api-key"),
+        secret: true,
+    };
+    let request = get("/")
+        .header("x-api-key", b"hunter2")
+        .header("cookie", b"sid=hunter2");
+    let hashed = key(vec![secret], &request);
+    assert!(hashed.starts_with('#') && hashed.len() == 33, "{hashed}");
+    assert_eq!(key(vec![KeyPart::Cookie("sid".to_owned())], &request), hashed);
+}
+
+#[test]
+fn values_are_bytes() {
+    let of = |value: &[u8]| key(vec![user()], &get("/").header("x-user-id", value));
+    assert_ne!(of(b"\xff"), of(b"\xfe"));
+    assert_ne!(of(b"\xff"), of("\u{fffd}".as_bytes()));
+    assert_ne!(of(b"Alice"), of(b"alice"));
+}
+
+#[test]
+fn a_missing_value_is_the_address_in_its_own_name_space() {
+    for request in [
+        get("/"),
+        get("/").header("x-user-id", b""),
+        get("/").header("x-user-id", b"  \t"),
+    ] {
+        assert_eq!(key(vec![user()], &request), "~ip:203.0.113.7");
+        assert_eq!(key(vec![KeyPart::Route, user()], &request), "orders|~ip:203.0.113.7");
+    }
+    let claimed = get("/").header("x-user-id", b"~ip:203.0.113.7");
+    assert_ne!(key(vec![user()], &claimed), "~ip:203.0.113.7");
+}
+
+#[test]
+fn a_missing_value_skips_or_denies() {
+    let missing = |on_missing_key| {
+        let layer = config::Layer {
+            on_missing_key,
+            ..layer(vec![KeyPart::Route, user()])
+        };
+        [
+            self::layer(vec![KeyPart::Global]),
+            layer,
+            self::layer(vec![KeyPart::Ip]),
+        ]
+    };
+    let skipped = keys(&missing(OnMissingKey::Skip), &get("/")).unwrap();
+    assert_eq!(skipped, [(0, "*".to_owned()), (2, "203.0.113.7".to_owned())]);
+    assert_eq!(
+        keys(&missing(OnMissingKey::Deny), &get("/")),
+        Err(KeyError::Missing { layer: 1 })
+    );
+    let present = get("/").header("x-user-id", b"alice");
+    assert_eq!(keys(&missing(OnMissingKey::Deny), &present).unwrap().len(), 3);
+}
+
+#[test]
+fn a_repeated_header_is_refused_only_where_it_is_counted_by() {
+    let request = get("/").header("x-user-id", b"a").header("x-user-id", b"b");
+    assert_eq!(
+        keys(&[layer(vec![KeyPart::Ip]), layer(vec![user()])], &request),
+        Err(KeyError::Repeated { layer: 1 })
+    );
+    let elsewhere = config::Layer {
+        matches: Match {
+            paths: vec!["/elsewhere".to_owned()],
+            ..Match::default()
+        },
+        ..layer(vec![user()])
+    };
+    assert_eq!(keys(&[elsewhere], &request), Ok(Vec::new()));
+}
+
+#[test]
+fn preflights_meet_only_layers_that_need_nothing_of_them() {
+    let layers = [
+        layer(vec![KeyPart::Ip]),
+        layer(vec![KeyPart::Ip, user()]),
+        layer(vec![KeyPart::Cookie("sid".to_owned())]),
+        layer(vec![KeyPart::Global]),
+    ];
+    let mut request = get("/").header("access-control-request-method", b"POST");
+    let met = |request: &Request| {
+        keys(&layers, request)
+            .unwrap()
+            .iter()
+            .map(|(layer, _)| *layer)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(met(&request), [0, 1, 2, 3], "not OPTIONS");
+    request.method = Method::OPTIONS;
+    assert_eq!(met(&request), [0, 3]);
+    request.headers.clear();
+    assert_eq!(met(&request), [0, 1, 2, 3], "an OPTIONS of its own");
+}
+
+#[test]
+fn conditions() {
+    let request = get("/v1/orders").header("x-tier", b"free").header("x-tier", b"gold");
+    let gold = (HeaderName::from_static("x-tier"), HeaderValue::from_static("gold"));
+    let red = (HeaderName::from_static("x-tier"), HeaderValue::from_static("red"));
+    let paths = |paths: &[&str]| Match {
+        paths: paths.iter().map(|&path| path.to_owned()).collect(),
+        ..Match::default()
+    };
+    assert!(applies(Match::default(), &request));
+    assert!(applies(paths(&["/x", "/v1/orders/**"]), &request));
+    assert!(!applies(paths(&["/x"]), &request));
+    let methods = |methods: &[Method]| Match {
+        methods: methods.to_vec(),
+        ..paths(&["/v1/**"])
+    };
+    assert!(applies(methods(&[Method::POST, Method::GET]), &request));
+    assert!(!applies(methods(&[Method::POST]), &request), "all conditions must hold");
+    let hosts = |host: &str| Match {
+        hosts: vec![host.to_owned()],
+        ..Match::default()
+    };
+    assert!(applies(hosts("a.example"), &request));
+    assert!(!applies(hosts("b.example"), &request));
+    let headers = |headers: Vec<_>| Match {
+        headers,
+        ..Match::default()
+    };
+    assert!(applies(headers(vec![gold.clone()]), &request));
+    assert!(!applies(headers(vec![gold, red]), &request));
+    let ips = |net: &str| Match {
+        ips: vec![net.parse().unwrap()],
+        ..Match::default()
+    };
+    assert!(applies(ips("203.0.113.0/24"), &request));
+    assert!(!applies(ips("198.51.100.0/24"), &request));
+}
+
+#[test]
+fn not_is_the_opposite_of_a_match() {
+    let not = |not: Match| Match {
+        paths: vec!["/v1/**".to_owned()],
+        not: Some(Box::new(not)),
+        ..Match::default()
+    };
+    let get_orders = || Match {
+        paths: vec!["/v1/orders".to_owned()],
+        methods: vec![Method::GET],
+        ..Match::default()
+    };
+    assert!(!applies(not(get_orders()), &get("/v1/orders")));
+    assert!(applies(not(get_orders()), &get("/v1/users")));
+    let mut post = get("/v1/orders");
+    post.method = Method::POST;
+    assert!(
+        applies(not(get_orders()), &post),
+        "only what `not` matches as a whole is left out"
+    );
+    assert!(!applies(not(get_orders()), &get("/v2")));
+}
+
+#[test]
+fn a_descriptor_keeps_nothing_of_the_request_before() {
+    let layers = build(&[
+        layer(vec![user()]),
+        layer(vec![KeyPart::Path]),
+        layer(vec![KeyPart::Ip]),
+    ]);
+    let mut descriptor = Descriptor::default();
+    let first = get("/a-rather-long-path").header("x-user-id", b"somebody");
+    layers.describe(&first.facts(), &mut descriptor).unwrap();
+    let second = Request {
+        client: "198.51.100.1",
+        ..get("/")
+    };
+    layers.describe(&second.facts(), &mut descriptor).unwrap();
+    let keys: Vec<_> = descriptor
+        .applied()
+        .iter()
+        .map(|applied| applied.key.as_str())
+        .collect();
+    assert_eq!(keys, ["~ip:198.51.100.1", "/", "198.51.100.1"]);
+
+    let repeated = get("/").header("x-user-id", b"a").header("x-user-id", b"b");
+    layers.describe(&repeated.facts(), &mut descriptor).unwrap_err();
+    assert!(descriptor.applied().is_empty());
+    assert!(!format!("{descriptor:?}").contains("somebody"));
+}
+
+#[test]
+fn costs_are_those_of_the_layers() {
+    let layers = [
+        layer(vec![KeyPart::Global]),
+        config::Layer {
+            cost: 7,
+            ..layer(vec![KeyPart::Ip])
+        },
+    ];
+    let mut descriptor = Descriptor::default();
+    build(&layers).describe(&get("/").facts(), &mut descriptor).unwrap();
+    assert_eq!(
+        descriptor
+            .applied()
+            .iter()
+            .map(|applied| applied.cost)
+            .collect::<Vec<_>>(),
+        [1, 7]
+    );
+}
