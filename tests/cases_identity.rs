@@ -120,7 +120,11 @@ async fn an_unreadable_address_leaves_the_peer() {
         "and the same peer the second time"
     );
     let mut other = gateway.client().from("127.0.0.3");
-    assert_eq!(passed(&mut other, unreadable).await, 4, "another peer is another client");
+    assert_eq!(
+        passed(&mut other, unreadable).await,
+        4,
+        "another peer is another client"
+    );
 }
 
 /// Case 054.
@@ -160,7 +164,9 @@ async fn a_mapped_address_is_the_ipv4_address() {
 #[tokio::test]
 async fn without_the_identifying_header_the_address_counts() {
     let origin = Origin::start().await;
-    let gateway = Gateway::with(&counting_by("header:x-user-id", &origin, 3)).start().await;
+    let gateway = Gateway::with(&counting_by("header:x-user-id", &origin, 3))
+        .start()
+        .await;
     for address in ["127.0.0.2", "127.0.0.3"] {
         let mut client = gateway.client().from(address);
         let mut tally = Tally::default();
@@ -227,8 +233,7 @@ async fn secret_and_giant_values_are_counted_but_not_kept() {
 #[tokio::test]
 async fn a_chain_of_trusted_proxies_leaves_nobody_without_a_name() {
     let origin = Origin::start().await;
-    let settings =
-        counting_by("ip", &origin, 3).section("client_ip: {trusted_proxies: [127.0.0.0/8, 192.0.2.0/24]}");
+    let settings = counting_by("ip", &origin, 3).section("client_ip: {trusted_proxies: [127.0.0.0/8, 192.0.2.0/24]}");
     let gateway = Gateway::with(&settings).start().await;
     for peer in ["127.0.0.5", "127.0.0.6"] {
         let responses = gateway.client().from(peer).repeat(5, &get("/")).await;

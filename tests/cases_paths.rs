@@ -3,9 +3,8 @@
 use crate::support::{Gateway, H2Client, Origin, Raw, Redis, Settings, get};
 
 fn login_limited(origin: &Origin) -> Settings {
-    Settings::forwarding_to(origin).limit(
-        "{name: login, key: ip, match: {path: /login}, algorithm: sliding_window_log, limit: 3, window: 60s}",
-    )
+    Settings::forwarding_to(origin)
+        .limit("{name: login, key: ip, match: {path: /login}, algorithm: sliding_window_log, limit: 3, window: 60s}")
 }
 
 /// Spellings of `/login` that a web server would resolve.

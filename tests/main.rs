@@ -9,4 +9,8 @@
 
 mod support;
 
+mod admin;
+mod cases_identity;
+mod cases_paths;
+mod cli;
 mod harness;

@@ -1,0 +1,195 @@
+//! The command line: what it prints, and the exit status that scripts go by (0 fine, 1 failed while running, 2 the
+//! configuration or the command line is wrong).
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+use crate::support::{
+    Gateway, Settings,
+    gateway::{check, run_gateway},
+};
+
+/// Runs the binary; its exit status, and all that it printed.
+fn run(arguments: &[&str], dir: &Path) -> (i32, String) {
+    let output = run_gateway(arguments, dir);
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.code().unwrap_or(-1),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../gateway.yaml")
+}
+
+/// A folder with this gateway.yaml in it.
+fn folder(yaml: &str) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("gateway.yaml"), yaml).unwrap();
+    dir
+}
+
+#[test]
+fn check_passes_what_can_run() {
+    let (status, text) = check(&Settings::answering().to_yaml());
+    assert_eq!(status, 0, "{text}");
+    let (status, text) = check(
+        r#"{"listen": "127.0.0.1:0", "routes": [{"path": "/{*rest}", "respond": {"status": 204}}], "limits":
+        [{"name": "all", "key": "global", "algorithm": "token_bucket", "rate": "5/s"}]}"#,
+    );
+    assert_eq!(status, 0, "JSON is YAML: {text}");
+}
+
+#[test]
+fn the_shipped_file_is_fine() {
+    let dir = TempDir::new().unwrap();
+    let file = shipped();
+    let (status, text) = run(&["check", "--config", file.to_str().unwrap()], dir.path());
+    assert_eq!(status, 0, "{text}");
+}
+
+#[test]
+fn check_tells_every_problem_with_its_place() {
+    let (status, text) = check(
+        "listen: 127.0.0.1:0
+upstreams:
+  orders: {endpoints: [http://127.0.0.1:1]}
+routes:
+  - path: /a
+    upstream: order
+  - path: /b
+    respond: {status: fine}
+limits:
+  - name: user
+    key: header:x-user-id
+    algorithm: token_bucket
+    rat: 5/s
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 0
+    window: 1m
+surprise: yes
+",
+    );
+    assert_eq!(status, 2, "{text}");
+    for (place, words) in [
+        ("gateway.yaml:6:", &["routes[0].upstream", "orders"][..]),
+        ("gateway.yaml:8:", &["routes[1].respond.status"]),
+        ("gateway.yaml:13:", &["limits[0].rat", "rate"]),
+        ("gateway.yaml:14:", &["limits[1].name", "user"]),
+        ("gateway.yaml:17:", &["limits[1].limit"]),
+        ("gateway.yaml:19:", &["surprise"]),
+    ] {
+        let found = text
+            .lines()
+            .any(|line| line.contains(place) && words.iter().all(|word| line.contains(word)));
+        assert!(found, "no line with {place} and {words:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn what_is_not_built_yet_is_refused_and_not_ignored() {
+    for (section, key) in [
+        ("jwt: {jwks_file: keys.json}", "jwt"),
+        ("tracing: {otlp: \"http://127.0.0.1:4317\"}", "tracing"),
+        ("store: {redis: {url: \"rediss://127.0.0.1:6379\"}}", "store.redis.url"),
+        (
+            "store: {redis: {url: \"redis-cluster://127.0.0.1:7000,127.0.0.1:7001\"}}",
+            "store.redis.url",
+        ),
+        ("responses: {cors: {allow_origin: \"*\"}}", "responses.cors"),
+    ] {
+        let (status, text) = check(&Settings::answering().section(section).to_yaml());
+        assert_eq!(status, 2, "{section}: {text}");
+        assert!(text.contains(key), "{section}: {text}");
+    }
+    for more in [
+        "mode: shadow",
+        "ban: {after: 3, within: 1m, for: 1h}",
+        "overrides: [{values: [a], unlimited: true}]",
+        "cost: {header: x-cost, default: 1, max: 10}",
+        "max_wait: 1s",
+        "precision: leased",
+        "scope: instance",
+        "charge: all",
+    ] {
+        let limit = format!("{{name: l, key: ip, algorithm: token_bucket, rate: 5/s, {more}}}");
+        let (status, text) = check(&Settings::answering().limit(&limit).to_yaml());
+        assert_eq!(status, 2, "{more}: {text}");
+        let key = more.split(':').next().unwrap();
+        assert!(text.contains(&format!("limits[0].{key}")), "{more}: {text}");
+    }
+}
+
+#[test]
+fn a_missing_file_and_a_wrong_word_are_the_callers_fault() {
+    let dir = TempDir::new().unwrap();
+    for arguments in [&["check"][..], &["run"], &[], &["check", "--config", "elsewhere.yaml"]] {
+        let (status, text) = run(arguments, dir.path());
+        assert_eq!(status, 2, "{arguments:?}: {text}");
+        assert!(text.contains(".yaml"), "{arguments:?} does not name the file: {text}");
+    }
+    for arguments in [&["serve"][..], &["run", "--confg", "x"], &["check", "--config"]] {
+        let (status, text) = run(arguments, dir.path());
+        assert_eq!(status, 2, "{arguments:?}: {text}");
+        assert!(!text.contains("panicked"), "{text}");
+    }
+}
+
+#[test]
+fn help_and_version() {
+    let dir = TempDir::new().unwrap();
+    let (status, text) = run(&["--help"], dir.path());
+    assert_eq!(status, 0, "{text}");
+    for command in ["run", "check", "demo"] {
+        assert!(text.contains(command), "{text}");
+    }
+    let (status, text) = run(&["--version"], dir.path());
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+}
+
+#[test]
+fn a_wrong_file_ends_the_start_with_every_problem() {
+    let yaml = Settings::answering().limit("{name: a, kay: ip}").to_yaml();
+    let dir = folder(&yaml);
+    let (status, text) = run(&["run"], dir.path());
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("limits[0].kay") && text.contains("limits[0]"), "{text}");
+}
+
+#[tokio::test]
+async fn an_address_that_another_process_has_ends_the_start() {
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    for yaml in [
+        Settings::answering().listen(&address).to_yaml(),
+        Settings::answering()
+            .to_yaml()
+            .replace("admin: 127.0.0.1:0", &format!("admin: {address}")),
+    ] {
+        let dir = folder(&yaml);
+        let path = dir.path().to_owned();
+        let (status, text) = tokio::task::spawn_blocking(move || run(&["run"], &path)).await.unwrap();
+        assert_eq!(status, 1, "{text}");
+        assert!(text.contains(&address), "it does not say which address: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_signal_to_end_is_no_failure() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut gateway = Gateway::with(&Settings::answering()).start().await;
+        assert!(gateway.client().get("/").await.passed());
+        gateway.signal(signal);
+        assert_eq!(gateway.exit().await.code(), Some(0), "{signal:?}: {}", gateway.log());
+    }
+}
