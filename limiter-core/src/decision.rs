@@ -16,6 +16,16 @@ pub struct Decision {
     pub readings: SmallVec<[Reading; INLINE_LAYERS]>,
 }
 
+impl Decision {
+    /// What is said of a request that meets no layer.
+    pub(crate) fn unlimited() -> Self {
+        Self {
+            verdict: Verdict::Allowed,
+            readings: SmallVec::new(),
+        }
+    }
+}
+
 /// Whether a request may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -19,4 +19,4 @@ pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
 pub use policy::{OnFailure, Policy};
 pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};
 #[cfg(feature = "redis")]
-pub use store::{RedisConfig, RedisStore};
+pub use store::{RedisConfig, RedisStore, StoreObserver};

@@ -2,9 +2,12 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
+use smallvec::SmallVec;
+
 use crate::{
-    decision::Decision,
-    store::{Ask, Store, StoreError},
+    decision::{Decision, INLINE_LAYERS},
+    policy::{OnFailure, Policy},
+    store::{Answer, Ask, Store, StoreError},
 };
 
 /// Answers "may this pass?": asks the store, and applies each layer's failure policy where the store cannot answer.
@@ -29,12 +32,16 @@ pub enum Outcome {
 }
 
 /// What the failure policies of a request's layers say.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one: a box would allocate for every request"
+)]
 #[derive(Clone, Debug)]
 pub enum FallbackDecision {
     /// The `local` layers decided, in memory; `open` layers let it pass.
     Local {
         /// For each reading of the decision, the index of its layer among those asked.
-        layers: smallvec::SmallVec<[usize; crate::decision::INLINE_LAYERS]>,
+        layers: SmallVec<[usize; INLINE_LAYERS]>,
         /// Over the `local` layers only; the index in a refusal counts those.
         decision: Decision,
     },
@@ -46,6 +53,10 @@ pub enum FallbackDecision {
 }
 
 /// An outcome that is there, or will be.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one: a box would allocate for every request"
+)]
 pub enum Checking {
     /// Decided without waiting.
     Ready(Outcome),
@@ -69,10 +80,275 @@ impl Limiter {
         Self { store, fallback }
     }
 
-    /// Decides one request: its layers in order, as one step, all or nothing.
+    /// Decides one request: its layers in order, as one step, all or nothing. A request without layers is allowed.
     #[must_use]
     pub fn check(&self, asks: &[Ask<'_>]) -> Checking {
-        let _ = (asks, &self.store, &self.fallback);
-        unimplemented!()
+        if asks.is_empty() {
+            return Checking::Ready(Outcome::Decided(Decision::unlimited()));
+        }
+        match self.store.decide(asks) {
+            Answer::Ready(Ok(decision)) => Checking::Ready(Outcome::Decided(decision)),
+            Answer::Ready(Err(error)) => match Plan::of(asks) {
+                Plan::Closed { by } => Checking::Ready(closed(error, by)),
+                Plan::Local(kept) => match kept.decide(&*self.fallback) {
+                    Answer::Ready(result) => Checking::Ready(local(error, kept.layers, result)),
+                    Answer::Pending(result) => {
+                        Checking::Pending(Box::pin(async move { local(error, kept.layers, result.await) }))
+                    }
+                },
+            },
+            Answer::Pending(result) => {
+                // The keys are borrowed: what the fallback might need is kept now.
+                let (plan, fallback) = (Plan::of(asks), Arc::clone(&self.fallback));
+                Checking::Pending(Box::pin(async move {
+                    match result.await {
+                        Ok(decision) => Outcome::Decided(decision),
+                        Err(error) => plan.carry_out(error, &*fallback).await,
+                    }
+                }))
+            }
+        }
+    }
+}
+
+/// What is to happen if the store fails, known before it is asked.
+enum Plan {
+    /// One closed layer refuses all, so that no other layer is charged.
+    Closed { by: usize },
+    /// These layers are decided in the fallback store; all others pass.
+    Local(Kept),
+}
+
+/// The `local` layers of a request, owned.
+struct Kept {
+    layers: SmallVec<[usize; INLINE_LAYERS]>,
+    asks: SmallVec<[(Arc<Policy>, u64, usize); 4]>,
+    /// All keys, one after the other; each ask has the end of its own.
+    keys: String,
+}
+
+impl Plan {
+    fn of(asks: &[Ask<'_>]) -> Self {
+        if let Some(by) = asks.iter().position(|a| a.policy.on_failure() == OnFailure::Closed) {
+            return Self::Closed { by };
+        }
+        let mut kept = Kept {
+            layers: SmallVec::new(),
+            asks: SmallVec::new(),
+            keys: String::new(),
+        };
+        for (layer, ask) in asks.iter().enumerate() {
+            if ask.policy.on_failure() == OnFailure::Local {
+                kept.keys.push_str(ask.key);
+                kept.layers.push(layer);
+                kept.asks.push((Arc::clone(ask.policy), ask.cost, kept.keys.len()));
+            }
+        }
+        Self::Local(kept)
+    }
+
+    async fn carry_out(self, error: StoreError, fallback: &dyn Store) -> Outcome {
+        match self {
+            Self::Closed { by } => closed(error, by),
+            Self::Local(kept) => {
+                let result = match kept.decide(fallback) {
+                    Answer::Ready(result) => result,
+                    Answer::Pending(result) => result.await,
+                };
+                local(error, kept.layers, result)
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn decide(&self, fallback: &dyn Store) -> Answer {
+        if self.asks.is_empty() {
+            return Answer::Ready(Ok(Decision::unlimited()));
+        }
+        let mut start = 0;
+        let mut asks = SmallVec::<[Ask<'_>; INLINE_LAYERS]>::new();
+        for (policy, cost, end) in &self.asks {
+            let (key, cost) = (&self.keys[start..*end], *cost);
+            asks.push(Ask { policy, key, cost });
+            start = *end;
+        }
+        fallback.decide(&asks)
+    }
+}
+
+fn closed(error: StoreError, by: usize) -> Outcome {
+    let decision = FallbackDecision::Closed { by };
+    Outcome::Fallback { error, decision }
+}
+
+fn local(error: StoreError, layers: SmallVec<[usize; INLINE_LAYERS]>, result: Result<Decision, StoreError>) -> Outcome {
+    let decision = match result {
+        Ok(decision) => FallbackDecision::Local { layers, decision },
+        // Two stores failed. Nothing is left that could count, and `local` means that service goes on.
+        Err(_) => FallbackDecision::Local {
+            layers: SmallVec::new(),
+            decision: Decision::unlimited(),
+        },
+    };
+    Outcome::Fallback { error, decision }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{
+        algorithm::{Align, FixedWindow},
+        decision::{Reading, Verdict, Wait},
+        store::Health,
+    };
+
+    /// Gives every request the same answer, and notes the keys asked.
+    #[derive(Debug)]
+    struct Fake {
+        answer: Result<Verdict, StoreError>,
+        waits: bool,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl Fake {
+        fn new(answer: Result<Verdict, StoreError>, waits: bool) -> Arc<Self> {
+            let asked = Mutex::default();
+            Arc::new(Self { answer, waits, asked })
+        }
+
+        fn asked(&self) -> Vec<String> {
+            self.asked.lock().unwrap().clone()
+        }
+    }
+
+    impl Store for Fake {
+        fn decide(&self, asks: &[Ask<'_>]) -> Answer {
+            self.asked
+                .lock()
+                .unwrap()
+                .extend(asks.iter().map(|ask| format!("{}={}", ask.key, ask.cost)));
+            let reading = Reading {
+                fits: true,
+                remaining: 1,
+                wait: Wait::For(std::time::Duration::ZERO),
+            };
+            let readings = asks.iter().map(|_| reading).collect();
+            let result = self.answer.clone().map(|verdict| Decision { verdict, readings });
+            if self.waits {
+                Answer::Pending(Box::pin(async { result }))
+            } else {
+                Answer::Ready(result)
+            }
+        }
+
+        fn health(&self) -> Health {
+            Health::Connected
+        }
+    }
+
+    const AWAY: Result<Verdict, StoreError> = Err(StoreError::Unavailable);
+    const ALLOWED: Result<Verdict, StoreError> = Ok(Verdict::Allowed);
+
+    async fn check(store: &Arc<Fake>, fallback: &Arc<Fake>, layers: &[(OnFailure, &str, u64)]) -> Outcome {
+        let policy = |&(on_failure, name, _): &(OnFailure, &str, u64)| {
+            let window = std::time::Duration::from_secs(1);
+            let algorithm = FixedWindow::new(5, window, Align::Clock).unwrap();
+            Arc::new(Policy::new(name, algorithm, on_failure))
+        };
+        let policies: Vec<_> = layers.iter().map(policy).collect();
+        let asks: Vec<_> = policies
+            .iter()
+            .zip(layers)
+            .map(|(policy, &(_, key, cost))| Ask { policy, key, cost })
+            .collect();
+        let limiter = Limiter::new(Arc::<Fake>::clone(store), Arc::<Fake>::clone(fallback));
+        match limiter.check(&asks) {
+            Checking::Ready(outcome) => outcome,
+            Checking::Pending(outcome) => outcome.await,
+        }
+    }
+
+    #[tokio::test]
+    async fn without_layers_nobody_is_asked() {
+        let store = Fake::new(AWAY, false);
+        let outcome = check(&store, &store, &[]).await;
+        assert!(matches!(outcome, Outcome::Decided(d) if d == Decision::unlimited()));
+        assert!(store.asked().is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_store_decides_where_it_can() {
+        for waits in [false, true] {
+            let (store, fallback) = (Fake::new(ALLOWED, waits), Fake::new(AWAY, false));
+            let outcome = check(
+                &store,
+                &fallback,
+                &[(OnFailure::Closed, "a", 1), (OnFailure::Local, "b", 2)],
+            )
+            .await;
+            assert!(matches!(outcome, Outcome::Decided(d) if d.readings.len() == 2));
+            assert_eq!(store.asked(), ["a=1", "b=2"]);
+            assert!(fallback.asked().is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_layer_refuses_and_nothing_is_charged() {
+        for waits in [false, true] {
+            let (store, fallback) = (Fake::new(AWAY, waits), Fake::new(ALLOWED, false));
+            let layers = [
+                (OnFailure::Local, "a", 1),
+                (OnFailure::Open, "b", 1),
+                (OnFailure::Closed, "c", 1),
+            ];
+            let outcome = check(&store, &fallback, &layers).await;
+            let Outcome::Fallback { decision, .. } = outcome else {
+                panic!("{outcome:?}")
+            };
+            assert!(matches!(decision, FallbackDecision::Closed { by: 2 }));
+            assert!(fallback.asked().is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn local_layers_are_decided_in_the_fallback_store_and_open_ones_pass() {
+        for (waits, fallback_waits) in [(false, false), (true, false), (false, true), (true, true)] {
+            let denied = Verdict::Denied {
+                by: 1,
+                wait: Wait::Never,
+            };
+            let (store, fallback) = (Fake::new(AWAY, waits), Fake::new(Ok(denied), fallback_waits));
+            let layers = [
+                (OnFailure::Open, "a", 1),
+                (OnFailure::Local, "b", 2),
+                (OnFailure::Local, "c", 3),
+            ];
+            let outcome = check(&store, &fallback, &layers).await;
+            let Outcome::Fallback { decision, error } = outcome else {
+                panic!("{outcome:?}")
+            };
+            assert!(matches!(error, StoreError::Unavailable));
+            let FallbackDecision::Local { layers, decision } = decision else {
+                panic!("{decision:?}")
+            };
+            assert_eq!(&layers[..], [1, 2]);
+            assert_eq!(decision.verdict, denied);
+            assert_eq!(fallback.asked(), ["b=2", "c=3"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn with_open_layers_only_nothing_is_asked() {
+        let (store, fallback) = (Fake::new(AWAY, true), Fake::new(AWAY, false));
+        let outcome = check(&store, &fallback, &[(OnFailure::Open, "a", 1)]).await;
+        let Outcome::Fallback { decision, .. } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(matches!(decision, FallbackDecision::Local { layers, decision }
+            if layers.is_empty() && decision == Decision::unlimited()));
+        assert!(fallback.asked().is_empty());
     }
 }

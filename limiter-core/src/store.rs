@@ -8,7 +8,7 @@ mod redis;
 
 pub use memory::MemoryStore;
 #[cfg(feature = "redis")]
-pub use redis::{RedisConfig, RedisStore};
+pub use redis::{RedisConfig, RedisStore, StoreObserver};
 
 use crate::{decision::Decision, policy::Policy};
 
@@ -24,6 +24,10 @@ pub struct Ask<'a> {
 }
 
 /// A decision that is there, or will be.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one: a box would allocate for every request"
+)]
 pub enum Answer {
     /// Decided without waiting.
     Ready(Result<Decision, StoreError>),
@@ -77,6 +81,9 @@ pub enum StoreError {
     /// The store answered something that cannot be read.
     #[error("the store's answer cannot be read: {0}")]
     Protocol(&'static str),
+    /// The store was described in a way that cannot work.
+    #[error("the store cannot be used as configured: {0}")]
+    Config(Arc<str>),
 }
 
 impl StoreError {
@@ -88,12 +95,13 @@ impl StoreError {
             Self::Unavailable => "unavailable",
             Self::Server(_) => "server",
             Self::Protocol(_) => "protocol",
+            Self::Config(_) => "config",
         }
     }
 
     /// Whether asking again later can help without anyone's doing.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        !matches!(self, Self::Protocol(_))
+        !matches!(self, Self::Protocol(_) | Self::Config(_))
     }
 }

@@ -4,6 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Clock, Timestamp};
 
+mod redis_server;
+
+pub use redis_server::{RedisReply, RedisServer};
+
 /// A clock that shows what it was set to.
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);
@@ -18,6 +22,11 @@ impl ManualClock {
     /// Sets the time, forwards or backwards.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.as_micros(), Ordering::SeqCst);
+    }
+
+    /// Moves the time on.
+    pub fn advance(&self, by: std::time::Duration) {
+        self.set(self.now().plus(by));
     }
 }
 

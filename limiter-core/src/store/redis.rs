@@ -26,6 +26,20 @@ impl RedisStore {
         unimplemented!()
     }
 }
+impl RedisStore {
+    /// As [`RedisStore::start`], with an observer of its calls.
+    ///
+    /// # Errors
+    /// Where the configuration cannot be used.
+    pub fn start_observed(
+        config: RedisConfig,
+        runtime: &tokio::runtime::Handle,
+        observer: std::sync::Arc<dyn StoreObserver>,
+    ) -> Result<Self, StoreError> {
+        let _ = observer;
+        Self::start(config, runtime)
+    }
+}
 impl Store for RedisStore {
     fn decide(&self, _asks: &[Ask<'_>]) -> Answer {
         unimplemented!()
@@ -33,4 +47,12 @@ impl Store for RedisStore {
     fn health(&self) -> Health {
         unimplemented!()
     }
+}
+/// Is told of every call to the store, for metrics. Called on the path of decisions: it must be quick.
+pub trait StoreObserver: std::fmt::Debug + Send + Sync + 'static {
+    /// A call was answered: how long it took, how many requests it decided.
+    fn answered(&self, took: Duration, requests: usize);
+
+    /// A call, or a probe, has no usable answer; `kind` is [`StoreError::kind`].
+    fn failed(&self, kind: &'static str);
 }
