@@ -1,13 +1,24 @@
 //! Start and stop order.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    num::NonZero,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
-use tokio::runtime::Runtime;
+use tokio::{
+    runtime::Runtime,
+    signal::unix::{SignalKind, signal},
+};
 
 use crate::{
-    config::{ConfigError, Overrides},
-    reload::{Loaded, Source},
+    config::{Config, ConfigError, Overrides},
+    reload::{Loaded, Reloader, Source},
+    server::{self, Workers},
     snapshot::{BuildError, Shared, Snapshot},
 };
 
@@ -55,11 +66,83 @@ pub enum AppError {
 /// A wrong configuration, or an address that cannot be had.
 pub fn run(options: &Options) -> Result<(), AppError> {
     let source = Source::new(&options.config_path, options.overrides.clone());
-    let Loaded { config, text: _ } = source.load()?;
+    let Loaded { config, text } = source.load()?;
+    let config = Arc::new(config);
     let control = control_runtime()?;
     let shared = Shared::new(control.handle().clone());
-    let first = Snapshot::build(1, Arc::new(config), &shared)?;
-    let _current = Arc::new(ArcSwap::from_pointee(first));
+    let current = Arc::new(ArcSwap::from_pointee(Snapshot::build(1, Arc::clone(&config), &shared)?));
+    let clock = Arc::new(shared.clock);
+    let reloader = Arc::new(Reloader::new(
+        source,
+        text,
+        Arc::clone(&current),
+        Arc::clone(&shared),
+        clock,
+    ));
+
+    // Every address is bound before anything is served: a start either succeeds whole or leaves nothing behind.
+    let workers = worker_count(&config);
+    let listeners = bind(&config, workers)?;
+    shared.set_listeners(listeners.iter().map(|(address, _)| *address).collect());
+    let running = Workers::start(&shared, &current, per_worker(listeners, workers))?;
+    for address in shared.listeners() {
+        tracing::info!("listening on {address}");
+    }
+    control.spawn(reloader.watch());
+    control.block_on(end_signal())?;
+    drain(&shared, running, current.load().config.server.drain);
+    control.shutdown_background();
+    Ok(())
+}
+
+fn worker_count(config: &Config) -> usize {
+    match config.server.workers {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        workers => workers,
+    }
+}
+
+type Listeners = Vec<(SocketAddr, Vec<TcpListener>)>;
+
+fn bind(config: &Config, workers: usize) -> Result<Listeners, AppError> {
+    let bind = |&address| server::bind(address, workers).map_err(|error| AppError::Bind { address, error });
+    config.listen.iter().map(bind).collect()
+}
+
+/// One listener of each address for each worker.
+fn per_worker(listeners: Listeners, workers: usize) -> Vec<Vec<TcpListener>> {
+    let mut all: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+    for (_, of_address) in listeners {
+        for (worker, listener) in all.iter_mut().zip(of_address) {
+            worker.push(listener);
+        }
+    }
+    all
+}
+
+/// Takes no more, finishes what is in flight, and says so on `/readyz` meanwhile; the admin listener stays to the end.
+fn drain(shared: &Shared, workers: Workers, at_most: Duration) {
+    tracing::info!("draining for at most {at_most:?}");
+    shared.start_drain();
+    if workers.drain(at_most) {
+        tracing::info!("drained");
+    } else {
+        tracing::warn!("some requests did not end in time");
+    }
+}
+
+async fn end_signal() -> Result<(), AppError> {
+    let on = |kind| {
+        signal(kind).map_err(|error| AppError::System {
+            what: "cannot wait for signals",
+            error,
+        })
+    };
+    let (mut terminate, mut interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
     Ok(())
 }
 

@@ -17,6 +17,7 @@ use crate::{
     config::{self, Config},
     descriptor::Layers,
     route::{BadTemplate, Router},
+    server::Connections,
 };
 
 /// Counters of the fallback at most: as many as a memory store holds by default.
@@ -31,6 +32,8 @@ pub struct Shared {
     pub started: Timestamp,
     /// Where the store's connections, admin and reloads run; never a worker.
     pub control: Handle,
+    /// Clients' connections, of all workers.
+    pub connections: Connections,
     fallback: Arc<MemoryStore>,
     stores: Mutex<Vec<(config::Store, Weak<dyn Store>)>>,
     draining: AtomicBool,
@@ -46,6 +49,7 @@ impl Shared {
             clock,
             started: clock.now(),
             control,
+            connections: Connections::default(),
             fallback: Arc::new(MemoryStore::new(Arc::new(clock), FALLBACK_KEYS)),
             stores: Mutex::default(),
             draining: AtomicBool::new(false),

@@ -1,0 +1,240 @@
+//! Turns every failure into an answer: the only file that picks a status for one.
+
+use std::{error::Error, fmt::Write as _};
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
+};
+use limiter_core::{Reading, Verdict, Wait, decision::ceil_secs};
+
+use super::{observe::Exchange, rate_limit};
+use crate::{
+    body::Body,
+    error::{Failure, RateLimited, UpstreamError},
+};
+
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+const BLANK: &str = "about:blank";
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+/// What a client that meets a passing trouble is told to wait: breakers and stores are tried again each second.
+const RETRY_SECS: u64 = 1;
+
+/// The answer to a head that did not come in time: as bytes, since there is no request to answer.
+pub(crate) const HEAD_TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
+    content-type: application/problem+json\r\ncache-control: no-store\r\nconnection: close\r\ncontent-length: 62\r\n\r\n\
+    {\"type\":\"about:blank\",\"title\":\"Request Timeout\",\"status\":408}\n";
+
+/// A problem document (RFC 9457) in the making.
+struct Problem {
+    kind: &'static str,
+    status: StatusCode,
+    detail: Option<String>,
+    retry_after: Option<u64>,
+    /// The refusal that it tells of.
+    refusal: Option<Box<RateLimited>>,
+}
+
+/// The answer to a request that failed.
+pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body> {
+    log(exchange, &failure);
+    let problem = problem(exchange, failure);
+    if exchange.is_grpc
+        && let Some(code) = grpc_code(problem.status)
+    {
+        return grpc(exchange, &problem, code);
+    }
+    let mut response = Response::new(Body::own(document(exchange, &problem)));
+    *response.status_mut() = problem.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, PROBLEM);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    write_waits(exchange, &problem, headers);
+    response
+}
+
+/// Which status, and what is said.
+fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
+    let plain = |status, detail| Problem {
+        kind: BLANK,
+        status,
+        detail,
+        retry_after: None,
+        refusal: None,
+    };
+    let passing = |detail: String| Problem {
+        kind: REDUCED_CAPACITY,
+        retry_after: Some(RETRY_SECS),
+        ..plain(StatusCode::SERVICE_UNAVAILABLE, Some(detail))
+    };
+    match failure {
+        Failure::BadRequest(error) => plain(StatusCode::BAD_REQUEST, Some(error.to_string())),
+        Failure::RouteNotFound => plain(StatusCode::NOT_FOUND, None),
+        Failure::Forbidden { layer } => {
+            exchange.refused_by = u16::try_from(layer).ok();
+            let detail = format!(
+                "limit {:?} takes no request without its key",
+                layer_name(exchange, layer)
+            );
+            plain(StatusCode::FORBIDDEN, Some(detail))
+        }
+        Failure::RateLimited(refusal) => refused(exchange, refusal),
+        Failure::StoreAway { layer, .. } => {
+            exchange.refused_by = u16::try_from(layer).ok();
+            passing(format!(
+                "limit {:?} cannot be checked for the moment",
+                layer_name(exchange, layer)
+            ))
+        }
+        Failure::Upstream(error) => match error {
+            UpstreamError::Busy { .. } => passing("too many requests wait for the upstream".into()),
+            UpstreamError::Timeout { .. } => plain(StatusCode::GATEWAY_TIMEOUT, None),
+            // Nobody is left to read it.
+            UpstreamError::ClientBody(_) => plain(StatusCode::BAD_REQUEST, None),
+            UpstreamError::Connect { .. } | UpstreamError::Exchange { .. } | UpstreamError::Switched { .. } => {
+                plain(StatusCode::BAD_GATEWAY, None)
+            }
+        },
+    }
+}
+
+fn layer_name(exchange: &Exchange, layer: usize) -> String {
+    exchange.view.snapshot.layers.policy(layer).name().as_ref().to_owned()
+}
+
+fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
+    let mut problem = Problem {
+        kind: QUOTA_EXCEEDED,
+        status: StatusCode::TOO_MANY_REQUESTS,
+        detail: None,
+        retry_after: None,
+        refusal: None,
+    };
+    if let Verdict::Denied { by, wait } = refusal.decision.verdict {
+        exchange.refused_by = refusal.layers.get(by).copied();
+        problem.retry_after = wait.retry_after_secs();
+        let policies = rate_limit::policies(&refusal, &exchange.view.snapshot);
+        if let (Some(policy), Some(reading)) = (policies.get(by), refusal.decision.readings.get(by)) {
+            let (name, algorithm) = (policy.name(), policy.algorithm());
+            let (limit, window) = (algorithm.limit(), ceil_secs(algorithm.window()));
+            problem.detail = Some(match (reading.wait, problem.retry_after) {
+                (Wait::Never, _) => format!("this request costs more than limit {name:?} of {limit} ever has"),
+                (Wait::For(_), Some(secs)) => {
+                    format!("limit {name:?} of {limit} per {window} s is used up; retry in {secs} s")
+                }
+                (Wait::For(_), None) => format!("limit {name:?} of {limit} per {window} s is used up"),
+            });
+        }
+    }
+    problem.refusal = Some(refusal);
+    problem
+}
+
+/// The document itself: members in the order of the contract. Text is quoted as JSON.
+fn document(exchange: &Exchange, problem: &Problem) -> String {
+    let mut json = String::with_capacity(384);
+    let title = problem.status.canonical_reason().unwrap_or("Error");
+    let status = problem.status.as_u16();
+    // Writing to a String does not fail.
+    let mut write = |text: std::fmt::Arguments<'_>| json.write_fmt(text).unwrap_or_default();
+    write(format_args!(
+        "{{\"type\":\"{}\",\"title\":\"{title}\",\"status\":{status}",
+        problem.kind
+    ));
+    if problem.refusal.is_some() {
+        write(format_args!(",\"code\":\"TOO_MANY_REQUESTS\""));
+    }
+    if let Some(detail) = &problem.detail {
+        write(format_args!(",\"detail\":{}", quoted(detail)));
+    }
+    if let Some(refusal) = &problem.refusal {
+        let policies = rate_limit::policies(refusal, &exchange.view.snapshot);
+        let refused = policies
+            .iter()
+            .zip(&refusal.decision.readings)
+            .filter(|(_, Reading { fits, .. })| !fits);
+        for (at, (policy, _)) in refused.enumerate() {
+            let lead = if at == 0 { ",\"violated-policies\":[" } else { "," };
+            write(format_args!("{lead}{}", quoted(policy.name())));
+        }
+        write(format_args!("]"));
+    }
+    if let Some(secs) = problem.retry_after {
+        write(format_args!(",\"retry-after\":{secs}"));
+    }
+    let id = exchange.request_id.to_str().unwrap_or_default();
+    write(format_args!(",\"instance\":{}}}\n", quoted(id)));
+    json
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// `Retry-After`, and for a refusal how full the layers are.
+fn write_waits(exchange: &Exchange, problem: &Problem, headers: &mut HeaderMap) {
+    if let Some(secs) = problem.retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(secs));
+    }
+    if let Some(refusal) = &problem.refusal {
+        rate_limit::write_fields(refusal, &exchange.conn().worker, &exchange.view.snapshot, headers);
+    }
+}
+
+/// gRPC's code for a refusal: RESOURCE_EXHAUSTED or UNAVAILABLE. Other failures stay HTTP's, which gRPC clients map.
+fn grpc_code(status: StatusCode) -> Option<u64> {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => Some(8),
+        StatusCode::SERVICE_UNAVAILABLE => Some(14),
+        _ => None,
+    }
+}
+
+/// An answer of trailers only, which HTTP carries as headers.
+fn grpc(exchange: &Exchange, problem: &Problem, code: u64) -> Response<Body> {
+    let mut response = Response::new(Body::own(""));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, GRPC);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    headers.insert(GRPC_STATUS.clone(), HeaderValue::from(code));
+    if let Some(message) = problem
+        .detail
+        .as_deref()
+        .and_then(|detail| HeaderValue::from_str(detail).ok())
+    {
+        headers.insert(GRPC_MESSAGE.clone(), message);
+    }
+    write_waits(exchange, problem, headers);
+    response
+}
+
+/// Upstream troubles and failing stores are the operator's to know; the rest is the client's doing, and in the access
+/// line.
+fn log(exchange: &Exchange, failure: &Failure) {
+    let Failure::Upstream(error) = failure else { return };
+    let request_id = exchange.request_id.to_str().unwrap_or_default();
+    let cause = causes(error);
+    match error {
+        UpstreamError::ClientBody(_) => tracing::debug!(request_id, cause, "a client's body broke off"),
+        _ => tracing::warn!(request_id, cause, "an upstream failed"),
+    }
+}
+
+/// An error and what caused it, in one line.
+fn causes(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        line.push_str(": ");
+        line.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    line
+}

@@ -1,0 +1,169 @@
+//! What a request asks for: one host, one path, or 400; pure.
+
+use std::borrow::Cow;
+
+use http::{HeaderValue, Method, Request, Uri, Version, header::HOST, uri::Authority};
+
+use crate::{error::BadRequest, path};
+
+/// The host that a request names.
+#[derive(Debug)]
+pub(crate) struct Host<'a> {
+    /// As the upstream gets it.
+    pub(crate) value: HeaderValue,
+    /// Lower case, without port: as routes and keys have it.
+    pub(crate) name: Cow<'a, str>,
+}
+
+/// The one host of a request: the target's authority, else its Host. `None`: it names none, which only HTTP/1.0 may.
+///
+/// # Errors
+/// None, several, or two that differ (RFC 9112, section 3.2; RFC 9113, section 8.3.1). With HTTP/1.1 the authority of an
+/// absolute target overrides Host.
+pub(crate) fn host<B>(request: &Request<B>) -> Result<Option<Host<'_>>, BadRequest> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, authority) = (hosts.next(), request.uri().authority());
+    if hosts.next().is_some() || (request.version() == Version::HTTP_11 && host.is_none()) {
+        return Err(BadRequest::Host);
+    }
+    let named = match (authority, host) {
+        (None, None) if request.version() == Version::HTTP_10 => return Ok(None),
+        (None, None) => return Err(BadRequest::Host),
+        (None, Some(host)) => (host.clone(), host.as_bytes()),
+        (Some(authority), host) => {
+            let differs = |host: &HeaderValue| !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
+            if request.version() == Version::HTTP_2 && host.is_some_and(differs) {
+                return Err(BadRequest::Authority);
+            }
+            (to_value(authority)?, authority.as_str().as_bytes())
+        }
+    };
+    let (value, text) = named;
+    Ok(Some(Host {
+        value,
+        name: name(text)?,
+    }))
+}
+
+fn to_value(authority: &Authority) -> Result<HeaderValue, BadRequest> {
+    HeaderValue::from_str(authority.as_str()).map_err(|_| BadRequest::HostSyntax)
+}
+
+/// The name without its port, in lower case.
+fn name(authority: &[u8]) -> Result<Cow<'_, str>, BadRequest> {
+    let text = std::str::from_utf8(authority).map_err(|_| BadRequest::HostSyntax)?;
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let end = rest.find(']').ok_or(BadRequest::HostSyntax)? + 2;
+            text.split_at(end)
+        }
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let digits = port.strip_prefix(':').unwrap_or(port);
+    let is_port = digits.len() <= 5 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if name.is_empty() || !is_port || !name.bytes().all(is_host_byte) {
+        return Err(BadRequest::HostSyntax);
+    }
+    Ok(if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        name.to_ascii_lowercase().into()
+    } else {
+        name.into()
+    })
+}
+
+/// Bytes of a host (RFC 3986, section 3.2.2): no user information, no path, no list.
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=[]:".contains(&byte)
+}
+
+/// The normalised path; `*` of a server-wide OPTIONS counts as the root.
+///
+/// # Errors
+/// CONNECT, and what has no normal form.
+pub(crate) fn path<'a>(method: &Method, uri: &'a Uri) -> Result<Cow<'a, str>, BadRequest> {
+    if method == Method::CONNECT {
+        return Err(BadRequest::Connect);
+    }
+    if is_server_wide(method, uri) {
+        return Ok(Cow::Borrowed("/"));
+    }
+    Ok(path::normalise(uri.path())?)
+}
+
+/// `OPTIONS *`: of the server, not of a resource (RFC 9110, section 9.3.7).
+fn is_server_wide(method: &Method, uri: &Uri) -> bool {
+    method == Method::OPTIONS && uri.path() == "*"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(version: Version, target: &str, hosts: &[&str]) -> Request<()> {
+        let mut request = Request::builder().version(version).uri(target);
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        request.body(()).unwrap()
+    }
+
+    fn host_of(version: Version, target: &str, hosts: &[&str]) -> Result<Option<String>, BadRequest> {
+        let request = request(version, target, hosts);
+        host(&request).map(|host| host.map(|host| format!("{} {}", host.name, host.value.to_str().unwrap())))
+    }
+
+    #[test]
+    fn http_1_1_has_exactly_one_host() {
+        assert_eq!(
+            host_of(Version::HTTP_11, "/", &["A.example:80"]),
+            Ok(Some("a.example A.example:80".into()))
+        );
+        assert_eq!(host_of(Version::HTTP_11, "/", &[]), Err(BadRequest::Host));
+        assert_eq!(host_of(Version::HTTP_11, "/", &["a", "a"]), Err(BadRequest::Host));
+        assert_eq!(host_of(Version::HTTP_10, "/", &[]), Ok(None));
+    }
+
+    #[test]
+    fn an_absolute_target_overrides_host() {
+        assert_eq!(
+            host_of(Version::HTTP_11, "http://a.example/x", &["b.example"]),
+            Ok(Some("a.example a.example".into()))
+        );
+    }
+
+    #[test]
+    fn http_2_authority_and_host_agree() {
+        assert_eq!(
+            host_of(Version::HTTP_2, "http://a.example/x", &[]),
+            Ok(Some("a.example a.example".into()))
+        );
+        assert_eq!(
+            host_of(Version::HTTP_2, "http://a.example/x", &["A.example"]),
+            Ok(Some("a.example a.example".into()))
+        );
+        assert_eq!(
+            host_of(Version::HTTP_2, "http://a.example/x", &["b.example"]),
+            Err(BadRequest::Authority)
+        );
+        assert_eq!(
+            host_of(Version::HTTP_2, "/x", &["b.example"]),
+            Ok(Some("b.example b.example".into()))
+        );
+        assert_eq!(host_of(Version::HTTP_2, "/x", &[]), Err(BadRequest::Host));
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        for bad in ["", ":80", "a b", "a/b", "user@a", "a,b", "a:port", "[::1", "a:80:80"] {
+            assert_eq!(
+                host_of(Version::HTTP_11, "/", &[bad]),
+                Err(BadRequest::HostSyntax),
+                "{bad:?}"
+            );
+        }
+        assert_eq!(
+            host_of(Version::HTTP_11, "/", &["[::1]:80"]),
+            Ok(Some("[::1] [::1]:80".into()))
+        );
+    }
+}
