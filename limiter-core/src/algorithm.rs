@@ -17,10 +17,10 @@ pub use error::AlgorithmError;
 pub(crate) use fixed_window::Window;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
-pub(crate) use sliding_window_counter::SubWindows;
 pub use sliding_window_counter::{BUCKETS_MAX, COUNTER_LIMIT_MAX, SlidingWindowCounter};
-pub(crate) use sliding_window_log::Log;
+pub(crate) use sliding_window_counter::{Grid, SubWindows};
 pub use sliding_window_log::{LOG_LIMIT_MAX, SlidingWindowLog};
+pub(crate) use sliding_window_log::{Log, Summary};
 pub use token_bucket::TokenBucket;
 
 /// The largest whole number that Lua, whose numbers are doubles, counts to exactly: 2^53 − 1.
@@ -129,6 +129,32 @@ fn check_window(window: Duration, max: Duration) -> Result<Duration, AlgorithmEr
     } else {
         // What can be counted is whole microseconds.
         Ok(Duration::from_micros(micros(window)))
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Algorithm {
+    /// What the script in Redis is told of it: whole numbers below 2^53.
+    pub(crate) fn parameters(&self) -> smallvec::SmallVec<[u64; 3]> {
+        match self {
+            Self::TokenBucket(a) => a.meter.parameters().into(),
+            Self::LeakyBucket(a) => a.meter.parameters().into(),
+            Self::FixedWindow(a) => [a.limit(), micros(a.window()), u64::from(a.align() == Align::Clock)].into(),
+            Self::SlidingWindowCounter(a) => [a.limit(), a.grid().window, a.grid().buckets].into(),
+            Self::SlidingWindowLog(a) => smallvec::smallvec![a.limit(), micros(a.window())],
+        }
+    }
+
+    /// For how many µs a counter matters after it was charged, at the longest.
+    pub(crate) fn lifetime_micros(&self) -> u64 {
+        match self {
+            Self::TokenBucket(a) => a.meter.drain_micros(),
+            Self::LeakyBucket(a) => a.meter.drain_micros(),
+            Self::FixedWindow(a) => micros(a.window()),
+            // The newest sub-window has to leave the window as a whole.
+            Self::SlidingWindowCounter(a) => a.grid().window + a.grid().window.div_ceil(a.grid().buckets),
+            Self::SlidingWindowLog(a) => micros(a.window()),
+        }
     }
 }
 

@@ -32,31 +32,52 @@ pub(crate) enum Log {
 /// How many units count, and when those were taken that matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
+    /// Units that counted when it was made.
+    told: u64,
+    /// Units that count now: those taken since, too.
     live: u64,
-    /// Index among those that count → time.
+    /// Index among those that count → time: the one that it came with first.
     known: SmallVec<[(u64, u64); 2]>,
-    /// Units from this index on were taken since, at this time.
-    taken: Option<(u64, u64)>,
+    /// When all units after those told of were taken.
+    since: u64,
 }
 
-impl Log {
-    /// Nothing but a count: [`Log::learn`] adds what is known of the times.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for stores elsewhere"))]
-    pub(crate) fn summary(live: u64) -> Self {
-        Self::Summary(Summary {
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for stores elsewhere"))]
+impl Summary {
+    /// `live` units count; the one at `index` was taken at `time`.
+    pub(crate) fn new(live: u64, index: u64, time: u64) -> Self {
+        let mut summary = Self {
+            told: live,
             live,
-            ..Summary::default()
-        })
+            ..Self::default()
+        };
+        summary.learn(index, time);
+        summary
+    }
+
+    /// Whether the time of the unit at `index` neither came with the summary nor is that of the call.
+    pub(crate) fn lacks(&self, index: u64) -> bool {
+        index < self.told && self.known.first().is_none_or(|(known, _)| *known != index)
     }
 
     /// The unit at `index` was taken at `time`.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for stores elsewhere"))]
     pub(crate) fn learn(&mut self, index: u64, time: u64) {
-        if let Self::Summary(summary) = self {
-            summary.known.push((index, time));
-        }
+        self.known.push((index, time));
     }
 
+    fn taken_at(&self, index: u64) -> Option<u64> {
+        if index < self.told {
+            self.known
+                .iter()
+                .find(|(known, _)| *known == index)
+                .map(|(_, time)| *time)
+        } else {
+            (index < self.live).then_some(self.since)
+        }
+    }
+}
+
+impl Log {
     /// Units that count.
     pub(crate) fn live(&self) -> u64 {
         match self {
@@ -66,13 +87,10 @@ impl Log {
     }
 
     /// When the unit at `index` was taken, if that is known.
-    pub(crate) fn taken_at(&self, index: u64) -> Option<u64> {
+    fn taken_at(&self, index: u64) -> Option<u64> {
         match self {
             Self::Times(times) => times.get(usize::try_from(index).ok()?).copied(),
-            Self::Summary(summary) => match summary.taken {
-                Some((first, time)) if index >= first => Some(time),
-                _ => summary.known.iter().find(|(at, _)| *at == index).map(|(_, time)| *time),
-            },
+            Self::Summary(summary) => summary.taken_at(index),
         }
     }
 
@@ -80,16 +98,9 @@ impl Log {
         match self {
             Self::Times(times) => times.extend((0..used).map(|_| now)),
             Self::Summary(summary) => {
-                summary.taken.get_or_insert((summary.live, now));
                 summary.live += used;
+                summary.since = now;
             }
-        }
-    }
-
-    fn last(&self) -> Option<u64> {
-        match self {
-            Self::Times(times) => times.back().copied(),
-            Self::Summary(summary) => summary.taken.map(|(_, time)| time),
         }
     }
 }
@@ -162,8 +173,8 @@ impl SlidingWindowLog {
 
     /// The moment at which the newest unit stops to count.
     pub(super) fn expires_at(&self, log: &Log) -> Timestamp {
-        let last = log.last().map_or(0, |time| time + micros(self.window));
-        Timestamp::from_micros(last)
+        let newest = log.live().checked_sub(1).and_then(|newest| log.taken_at(newest));
+        Timestamp::from_micros(newest.map_or(0, |time| time + micros(self.window)))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a share, for comparing")]

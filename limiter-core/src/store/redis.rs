@@ -1,4 +1,6 @@
 //! Counters in Redis, shared by any number of processes.
+pub(crate) mod script;
+
 use super::{Answer, Ask, Health, Store, StoreError};
 use std::time::Duration;
 /// How to reach Redis, and how long to wait for it.

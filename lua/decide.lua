@@ -1,0 +1,62 @@
+
+-- The driver: loads every key once, decides the requests one after the other on whole numbers, and only then writes,
+-- each changed key once. An error before the first write leaves nothing half done.
+
+local not_after, at = read('<d', policies)
+if not_after > 0 and now > not_after then
+  return cmsgpack.pack({write('<d', now)})
+end
+
+states = call('MGET', unpack(KEYS))
+local free, before = {unpack(KEYS)}, {unpack(KEYS)}
+local saves, ends, key = {}, {}, 0
+while at <= #policies do
+  local id, keys, load
+  id, keys, at = read('<BH', policies, at)
+  local policy = #saves + 1
+  load, saves[policy], at = algorithms[id](at)
+  ends[policy] = key + keys
+  for i = key + 1, key + keys do
+    local units = load(i)
+    free[i], before[i] = units, units
+  end
+  key = key + keys
+end
+
+-- Requests: number of layers, then a key and a cost for each. Verdicts take the place of what was read.
+local requests, verdicts, times, q = cmsgpack.unpack(ARGV[2]), 0, {}, 1
+local len = #requests
+while q <= len do
+  local first, last, denied_by = q + 1, q + 2 * requests[q], 0
+  for x = first, last, 2 do
+    if free[requests[x]] < requests[x + 1] then
+      denied_by = (x - first) / 2 + 1
+      break
+    end
+  end
+  for x = first, last, 2 do
+    local i, cost = requests[x], requests[x + 1]
+    if denied_by == 0 then
+      free[i] = free[i] - cost
+    elseif free[i] < cost and awaited[i] then
+      times[#times + 1] = awaited[i](before[i] - free[i], cost)
+    end
+  end
+  verdicts = verdicts + 1
+  requests[verdicts] = denied_by
+  q = last + 1
+end
+
+key = 1
+for policy = 1, #saves do
+  local save, ttl = saves[policy], ARGV[policy + 2]
+  for i = key, ends[policy] do
+    local used = before[i] - free[i]
+    if used > 0 or rewrite[i] then save(i, used, ttl) end
+  end
+  key = ends[policy] + 1
+end
+
+-- What was loaded, the time, a verdict a request: the caller replays the rest.
+states[#KEYS + 1] = write('<d', now) .. string.char(unpack(requests, 1, verdicts)) .. table.concat(times)
+return cmsgpack.pack(states)

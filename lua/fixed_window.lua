@@ -1,0 +1,31 @@
+
+-- Fixed window. State: count, start, length (3 doubles).
+-- Parameters: limit, length, 1 if windows begin at multiples of the length or 0 if with a request.
+algorithms[3] = function(at)
+  local limit, length, by_clock
+  limit, length, by_clock, at = read('<ddd', policies, at)
+  by_clock = by_clock == 1
+  local begin = by_clock and now - now % length or now
+  local starts = {}
+
+  local function load(i)
+    local state, count, start = stored(i, 24), 0, begin
+    if state then
+      local their_count, their_start, their_length = read('<ddd', state)
+      -- Still runs (or has not begun, after the clock stepped back): the count goes into our window.
+      if now < their_start + their_length then
+        count = their_count
+        if not by_clock and their_start <= now and now < their_start + length then start = their_start end
+        if start ~= their_start or length ~= their_length then rewrite[i] = true end
+      end
+    end
+    held[i], starts[i] = count, start
+    return math.max(limit - count, 0)
+  end
+
+  local function save(i, used, ttl)
+    call('PSETEX', KEYS[i], ttl, write('<ddd', held[i] + used, starts[i], length))
+  end
+
+  return load, save, at
+end

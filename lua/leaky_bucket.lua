@@ -1,0 +1,3 @@
+
+-- Leaky bucket, as a meter: what is used is its level.
+algorithms[2] = bucket
