@@ -80,6 +80,7 @@ pub struct Descriptor {
     /// The first `len` are of the current request; the others keep their memory for later ones.
     applied: Vec<Applied>,
     len: usize,
+    skipped: Vec<usize>,
     scratch: Scratch,
 }
 
@@ -158,12 +159,14 @@ impl Layers {
             if self.write_key(index, layer, facts, &mut next.key, scratch)? {
                 (next.layer, next.cost) = (index, layer.cost);
                 to.len += 1;
+            } else {
+                to.skipped.push(index);
             }
         }
         Ok(())
     }
 
-    /// Whether the layer applies, once its key is known.
+    /// Whether the layer applies, once its key is known; `false` where it says `skip`.
     fn write_key(
         &self,
         index: usize,
@@ -246,8 +249,15 @@ impl Descriptor {
         self.applied.get(..self.len).unwrap_or_default()
     }
 
+    /// The layers that would apply, but for a missing key and `on_missing_key: skip`.
+    #[must_use]
+    pub fn skipped(&self) -> &[usize] {
+        &self.skipped
+    }
+
     fn clear(&mut self) {
         self.len = 0;
+        self.skipped.clear();
         self.scratch.ip.clear();
     }
 

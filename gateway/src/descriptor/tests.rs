@@ -192,7 +192,16 @@ fn a_missing_value_skips_or_denies() {
         keys(&missing(OnMissingKey::Deny), &get("/")),
         Err(KeyError::Missing { layer: 1 })
     );
+    let mut descriptor = Descriptor::default();
+    build(&missing(OnMissingKey::Skip))
+        .describe(&get("/").facts(), &mut descriptor)
+        .unwrap();
+    assert_eq!(descriptor.skipped(), [1]);
     let present = get("/").header("x-user-id", b"alice");
+    build(&missing(OnMissingKey::Skip))
+        .describe(&present.facts(), &mut descriptor)
+        .unwrap();
+    assert!(descriptor.skipped().is_empty());
     assert_eq!(keys(&missing(OnMissingKey::Deny), &present).unwrap().len(), 3);
 }
 
