@@ -1,4 +1,9 @@
-//! Layered, exact rate limiting.
+#![doc = include_str!("../README.md")]
+//! # Where things are
+//!
+//! A [`Policy`] (a name, an [`Algorithm`], what happens without a store) and a [`Key`] name a counter; with a cost they
+//! are an [`Ask`]. A [`Store`] answers a list of them with a [`Decision`], and a [`Limiter`] answers even where its
+//! store cannot.
 
 pub mod algorithm;
 pub mod clock;

@@ -1,36 +1,242 @@
-//! Counters in this process: sharded, bounded.
+//! Counters in this process: sharded, bounded, and without a string for each.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use smallvec::SmallVec;
+
+mod fingerprint;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use self::{
+    fingerprint::{Fingerprint, Secret},
+    shard::{Entry, Shard, Slot},
+};
 use super::{Answer, Ask, Health, Store};
-use crate::clock::Clock;
-use std::sync::Arc;
+use crate::{
+    algorithm::Counter,
+    clock::{Clock, Timestamp},
+    decide::{Layer, decide},
+    decision::{Decision, INLINE_LAYERS, Verdict},
+};
+
+/// Shards of a large store. A set of them is a word of bits.
+const MAX_SHARDS: usize = 64;
+
+/// Counters a shard has at least, where there are several, so that chance fills all of them about equally.
+const MIN_SHARD_LEN: usize = 1024;
+
+/// A value for each layer.
+type PerLayer<T> = SmallVec<[T; INLINE_LAYERS]>;
+
 /// Counters in this process.
-#[derive(Debug)]
+///
+/// A decision is one step over all its layers: no other decision over one of its counters comes in between. There are
+/// at most `max_keys` counters. Beyond that a new one takes the place of another, which is forgotten: one that has
+/// expired, else one that has used little of its limit, so that a flood of new keys does not free those who have used
+/// up theirs.
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    max_keys: usize,
+    secret: Secret,
+    shards: Box<[Aligned]>,
 }
+
+/// On cache lines of its own (two: processors fetch them in pairs), so that one shard's lock does not slow another's.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Aligned(Mutex<Shard>);
+
 impl MemoryStore {
-    /// A store of at most `max_keys` counters.
+    /// A store of at most `max_keys` counters, at least 1. It takes memory as counters come: about 100 bytes for each,
+    /// more for those of a sliding window.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, max_keys: usize) -> Self {
-        Self { clock, max_keys }
+        let count = (max_keys / MIN_SHARD_LEN).clamp(1, MAX_SHARDS);
+        let count = 1 << count.ilog2();
+        let shard = |_| Aligned(Mutex::new(Shard::new(max_keys / count)));
+        Self {
+            clock,
+            secret: Secret::random(),
+            shards: (0..count).map(shard).collect(),
+        }
     }
-    /// Counters held now.
+
+    /// Counters held now, expired ones that are not swept yet among them.
     #[must_use]
     pub fn len(&self) -> usize {
-        let _ = (&self.clock, self.max_keys);
-        unimplemented!()
+        self.shards().map(|shard| shard.len()).sum()
     }
+
     /// Whether it holds none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
-impl Store for MemoryStore {
-    fn decide(&self, _asks: &[Ask<'_>]) -> Answer {
-        unimplemented!()
+
+    /// Counters forgotten so far although they had not expired, because there were `max_keys`.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        self.shards().map(|shard| shard.evictions()).sum()
     }
+
+    /// Looks at about `max` counters, going round, and removes those that have expired; says how many. Gives memory
+    /// back after a flood.
+    ///
+    /// Insertions sweep too, so this is needed only where traffic may cease: call it now and then, say once a second
+    /// with a tenth of `max_keys`. Each shard is locked for its part only.
+    pub fn sweep(&self, max: usize) -> usize {
+        let part = max.div_ceil(self.shards.len());
+        self.shards()
+            .map(|mut shard| {
+                let swept = shard.sweep(part, self.clock.now());
+                shard.shrink();
+                swept
+            })
+            .sum()
+    }
+
+    /// Each shard, locked, one after the other.
+    fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(lock)
+    }
+
+    /// Decides a request as [`Store::decide`] does: this store always answers, and at once.
+    pub fn decide_now(&self, asks: &[Ask<'_>]) -> Decision {
+        let fingerprints: PerLayer<_> = asks
+            .iter()
+            .map(|ask| self.secret.fingerprint(ask.policy.key_prefix(), ask.key))
+            .collect();
+        let mut shards = Locked::new(&self.shards, &fingerprints);
+        // Read under the locks: else a decision that came later could be here first, and time would go back.
+        let now = self.clock.now();
+
+        let mut held = Held::take(&mut shards, asks, &fingerprints, now);
+        let layers: PerLayer<_> = asks.iter().map(layer).collect();
+        let decision = decide(&layers, &mut held.counters, now);
+        held.put(&mut shards, asks, decision.verdict == Verdict::Allowed, now);
+        decision
+    }
+
+    #[cfg(test)]
+    fn memory_bytes(&self) -> usize {
+        self.shards().map(|shard| shard.memory_bytes()).sum()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("clock", &self.clock)
+            .field("shards", &self.shards.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    fn decide(&self, asks: &[Ask<'_>]) -> Answer {
+        Answer::Ready(Ok(self.decide_now(asks)))
+    }
+
     fn health(&self) -> Health {
         Health::Connected
+    }
+}
+
+/// A panic under the lock leaves at worst a counter without its last charge: no reason to refuse everything after.
+fn lock(shard: &Aligned) -> MutexGuard<'_, Shard> {
+    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn layer<'a>(ask: &Ask<'a>) -> Layer<'a> {
+    Layer {
+        algorithm: ask.policy.algorithm(),
+        cost: ask.cost,
+    }
+}
+
+/// The shards of one decision, locked.
+struct Locked<'a> {
+    /// A bit for each shard that is locked.
+    set: u64,
+    /// In ascending order.
+    guards: PerLayer<MutexGuard<'a, Shard>>,
+    count: usize,
+}
+
+impl<'a> Locked<'a> {
+    /// Locks every shard needed once, in ascending order, so that two decisions never wait for each other.
+    fn new(shards: &'a [Aligned], fingerprints: &[Fingerprint]) -> Self {
+        let count = shards.len();
+        let set = fingerprints.iter().fold(0, |set, one| set | 1 << one.shard(count));
+        let mut guards = PerLayer::new();
+        let mut rest: u64 = set;
+        while rest != 0 {
+            guards.push(lock(&shards[rest.trailing_zeros() as usize]));
+            rest &= rest - 1;
+        }
+        Self { set, guards, count }
+    }
+
+    fn of(&mut self, fingerprint: Fingerprint) -> &mut Shard {
+        let below = (1 << fingerprint.shard(self.count)) - 1;
+        &mut self.guards[(self.set & below).count_ones() as usize]
+    }
+}
+
+/// The counters of one decision, out of their shards, settled to now.
+struct Held {
+    counters: PerLayer<Counter>,
+    places: PerLayer<Place>,
+}
+
+/// Where a counter has its place.
+struct Place {
+    fingerprint: Fingerprint,
+    /// Its entry, if it has one.
+    slot: Option<Slot>,
+    /// Whether the entry said something.
+    stored: bool,
+}
+
+impl Held {
+    fn take(shards: &mut Locked<'_>, asks: &[Ask<'_>], fingerprints: &[Fingerprint], now: Timestamp) -> Self {
+        let (mut counters, mut places) = (PerLayer::new(), PerLayer::new());
+        for (ask, fingerprint) in asks.iter().zip(fingerprints) {
+            let shard = shards.of(*fingerprint);
+            let slot = shard.find(*fingerprint);
+            let stored = slot.and_then(|slot| shard.take(slot, now));
+            places.push(Place {
+                fingerprint: *fingerprint,
+                slot,
+                stored: stored.is_some(),
+            });
+            counters.push(ask.policy.algorithm().load(stored, now));
+        }
+        Self { counters, places }
+    }
+
+    /// Puts the counters into their shards. Those that were there go back even if nothing was charged: time, or their
+    /// parameters, may have moved on. New ones are stored only if they were `charged`.
+    fn put(self, shards: &mut Locked<'_>, asks: &[Ask<'_>], charged: bool, now: Timestamp) {
+        let mut new = PerLayer::new();
+        for ((ask, place), counter) in asks.iter().zip(self.places).zip(self.counters) {
+            let is_charged = charged && ask.cost > 0;
+            if !place.stored && !is_charged {
+                continue;
+            }
+            let entry = Entry::new(place.fingerprint, counter, ask.policy.algorithm());
+            match place.slot {
+                Some(slot) => shards.of(place.fingerprint).replace(slot, entry),
+                None => new.push(entry),
+            }
+        }
+        // Last, because an insertion moves other entries.
+        for entry in new {
+            shards.of(entry.fingerprint()).insert(entry, now);
+        }
     }
 }
