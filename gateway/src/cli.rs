@@ -1,7 +1,105 @@
 //! The command line.
-use std::process::ExitCode;
-/// Runs the command that the arguments name.
+
+mod check;
+mod demo;
+
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    app::{self, AppError},
+    config::{ConfigError, Overrides},
+};
+
+/// Something failed while it ran.
+const FAILED: u8 = 1;
+/// The configuration or the command line is wrong.
+const WRONG: u8 = 2;
+
+/// A reverse-proxy API gateway with layered, exact, shared rate limits.
+#[derive(Debug, Parser)]
+#[command(name = "gateway", version, args_conflicts_with_subcommands = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve; a bare `gateway` is the same
+    Run(ConfigArg),
+    /// Load and check as a reload would, and print every problem
+    Check(ConfigArg),
+    /// Serve the shipped configuration on this machine, in front of a backend of its own, and say what to try
+    Demo,
+}
+
+#[derive(Debug, clap::Args)]
+struct ConfigArg {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = "gateway.yaml")]
+    config: PathBuf,
+}
+
+/// Runs the command that the arguments name. Exit status: 0 fine, 1 failed while running, 2 the configuration or the
+/// command line is wrong.
 #[must_use]
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are such errors too, with status 0. Where they cannot be printed, nothing can.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG));
+        }
+    };
+    match args.command.unwrap_or(Command::Run(args.config)) {
+        Command::Run(arg) => run(arg.config, Overrides::default()),
+        Command::Check(arg) => check::check(&arg.config),
+        Command::Demo => demo::demo(),
+    }
+}
+
+/// Serves the file at `config_path` until a signal ends it.
+fn run(config_path: PathBuf, overrides: Overrides) -> ExitCode {
+    match app::run(&app::Options { config_path, overrides }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(AppError::Config(error)) => {
+            print_problems(&error);
+            ExitCode::from(WRONG)
+        }
+        #[expect(unreachable_patterns, reason = "the app has one error so far")]
+        Err(error) => failed(&error),
+    }
+}
+
+fn print_problems(error: &ConfigError) {
+    let is_colored = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    eprint!("{}", error.render(is_colored));
+}
+
+/// Prints an error with its causes.
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    eprintln!("gateway: {text}");
+    ExitCode::from(FAILED)
+}
+
+/// How a path is shown: as one types it.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
 }

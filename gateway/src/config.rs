@@ -2,16 +2,24 @@
 //!
 //! `raw` mirrors the file, `check` turns it into these types and reports every problem at once, `error` says where.
 
+mod check;
+mod document;
+mod env;
 mod error;
+mod index;
 mod overrides;
+mod place;
+mod raw;
+mod suggest;
+mod units;
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{fs::File, io::Read, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
 use limiter_core::Policy;
 
-pub use error::{ConfigError, Problem};
+pub use error::{ConfigError, Problem, Spot};
 pub use overrides::Overrides;
 
 /// Reads and checks a file.
@@ -19,13 +27,69 @@ pub use overrides::Overrides;
 /// # Errors
 /// Every problem of the file at once, each with its place.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    let problem = Problem {
-        line: 0,
-        column: 0,
-        path: String::new(),
-        message: "reading configurations is not built yet".into(),
+    parse(&path.display().to_string(), &read(path)?)
+}
+
+/// Reads a file, bounded.
+///
+/// # Errors
+/// Where it cannot be read, is too large, or is not UTF-8.
+pub fn read(path: &Path) -> Result<Arc<str>, ConfigError> {
+    let name = path.display().to_string();
+    let unreadable = |error: std::io::Error| ConfigError::whole_file(&name, format!("cannot be read: {error}"));
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(document::MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > document::MAX_BYTES {
+        return Err(ConfigError::whole_file(&name, document::too_large()));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text.into()),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..at].split(|byte| *byte == b'\n').count();
+            Err(ConfigError::whole_file(
+                &name,
+                format!("is not UTF-8, first at line {line}"),
+            ))
+        }
+    }
+}
+
+/// Checks the text of a file called `file`; variables are taken from the process's environment.
+///
+/// # Errors
+/// Every problem of the text at once, each with its place.
+pub fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
+    parse_with(file, text, &|name| std::env::var(name).ok())
+}
+
+/// As [`parse`], with variables from `lookup`.
+///
+/// # Errors
+/// Every problem of the text at once, each with its place.
+pub fn parse_with(file: &str, text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    // Editors of Windows write a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut problems = Vec::new();
+    let document = match document::read(text, lookup, &mut problems) {
+        Ok(document) => document,
+        Err(problem) => {
+            problems.push(problem);
+            return Err(ConfigError::new(file, text, problems));
+        }
     };
-    Err(ConfigError::new(path.display().to_string(), vec![problem]))
+    let mut cx = check::Context::new(&document.index, problems);
+    let checked = match raw::Field::<raw::Config>::read(document.value) {
+        raw::Field::Is(raw) => check::check(&raw, &mut cx),
+        wrong => {
+            cx.whole(&wrong);
+            None
+        }
+    };
+    checked.ok_or_else(|| ConfigError::new(file, text, cx.into_problems()))
 }
 
 /// A whole `gateway.yaml`, checked.

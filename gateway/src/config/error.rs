@@ -1,36 +1,69 @@
 //! Where a configuration is wrong, and how that is told.
 
-use std::fmt;
+use std::{fmt, fmt::Write as _, sync::Arc};
 
 /// Everything that is wrong with a configuration: at least one problem, in the order of the file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ConfigError {
     /// The file's name, as it was given.
     file: String,
+    /// What the problems point into; empty where the file could not be read.
+    text: Arc<str>,
     problems: Vec<Problem>,
 }
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// From 1; 0 where the file as a whole is meant.
-    pub line: usize,
-    /// From 1, in characters.
-    pub column: usize,
+    /// Where; `None` where the file as a whole is meant.
+    pub spot: Option<Spot>,
     /// `limits[0].rate`; empty where the file as a whole is meant.
     pub path: String,
     /// What is wrong, what was expected.
     pub message: String,
 }
 
+/// A position in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spot {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
+    /// Characters that are meant, at least 1.
+    pub width: usize,
+}
+
+impl Spot {
+    /// The first character.
+    pub const START: Self = Self {
+        line: 1,
+        column: 1,
+        width: 1,
+    };
+}
+
 impl ConfigError {
-    /// The problems found in `file`.
+    /// The problems found in `file`, whose content is `text`.
     #[must_use]
-    pub fn new(file: impl Into<String>, problems: Vec<Problem>) -> Self {
+    pub fn new(file: impl Into<String>, text: impl Into<Arc<str>>, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| problem.spot);
         Self {
             file: file.into(),
+            text: text.into(),
             problems,
         }
+    }
+
+    /// A file that could not be used as a whole.
+    #[must_use]
+    pub fn whole_file(file: impl Into<String>, message: impl Into<String>) -> Self {
+        let problem = Problem {
+            spot: None,
+            path: String::new(),
+            message: message.into(),
+        };
+        Self::new(file, "", vec![problem])
     }
 
     /// The problems, in the order of the file.
@@ -38,13 +71,47 @@ impl ConfigError {
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
+
+    /// For a terminal: each problem with its line of the file and a caret under the place.
+    #[must_use]
+    pub fn render(&self, is_colored: bool) -> String {
+        let (bold, red, plain) = if is_colored {
+            ("\x1b[1m", "\x1b[31m", "\x1b[0m")
+        } else {
+            ("", "", "")
+        };
+        let lines: Vec<&str> = self.text.lines().collect();
+        let mut out = String::new();
+        for problem in &self.problems {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{bold}{}:{problem}{plain}", self.file);
+            let Some(spot) = problem.spot else { continue };
+            let Some(line) = spot.line.checked_sub(1).and_then(|at| lines.get(at)) else {
+                continue;
+            };
+            let number = spot.line.to_string();
+            let carets = "^".repeat(
+                spot.width
+                    .clamp(1, line.chars().count().saturating_sub(spot.column - 1).max(1)),
+            );
+            // A tab before the caret stays a tab, so that the two lines keep step.
+            let before: String = line
+                .chars()
+                .take(spot.column - 1)
+                .map(|c| if c == '\t' { '\t' } else { ' ' })
+                .collect();
+            let gap = " ".repeat(number.len());
+            let _ = writeln!(out, " {number} | {line}\n {gap} | {before}{red}{carets}{plain}");
+        }
+        out
+    }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, problem) in self.problems.iter().enumerate() {
             if i > 0 {
-                f.write_str("\n")?;
+                f.write_char('\n')?;
             }
             write!(f, "{}:{problem}", self.file)?;
         }
@@ -52,10 +119,20 @@ impl fmt::Display for ConfigError {
     }
 }
 
+impl fmt::Debug for ConfigError {
+    // Without the text, which may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigError")
+            .field("file", &self.file)
+            .field("problems", &self.problems)
+            .finish_non_exhaustive()
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.line > 0 {
-            write!(f, "{}:{}:", self.line, self.column)?;
+        if let Some(spot) = self.spot {
+            write!(f, "{}:{}:", spot.line, spot.column)?;
         }
         if !self.path.is_empty() {
             write!(f, " {}:", self.path)?;

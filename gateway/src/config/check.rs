@@ -1,0 +1,64 @@
+//! Raw → checked: every problem at once.
+//!
+//! Each function reads one section, tells the [`Context`] what is wrong and goes on with what is right. What it returns
+//! is only used when nothing was wrong anywhere, so the stand-ins for wrong values are never seen.
+
+mod algorithm;
+mod context;
+mod key;
+mod limits;
+mod listeners;
+mod matching;
+mod routes;
+mod sections;
+mod store;
+mod upstreams;
+
+use std::collections::HashMap;
+
+pub(super) use context::Context;
+
+use super::{Config, place::Place, raw};
+
+/// The checked configuration; `None` where something was wrong, which `cx` knows.
+pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
+    let root = Place::Root;
+    cx.unknown_keys(&root, raw);
+    let listen = listeners::listen(raw, cx);
+    let admin = listeners::admin(raw, cx);
+    listeners::distinct(&listen, &admin, raw, cx);
+    let (store, on_failure) = store::store(raw, cx);
+    let upstreams = upstreams::upstreams(raw, cx);
+    let config = Config {
+        listen,
+        admin,
+        store,
+        client_ip: sections::client_ip(raw, cx),
+        routes: routes::routes(raw, cx),
+        limits: limits::limits(raw, on_failure, cx),
+        responses: sections::responses(raw, cx),
+        server: sections::server(raw, cx),
+        log: sections::log(raw, cx),
+        upstreams,
+    };
+    cx.is_clean().then_some(config)
+}
+
+/// Finds names that are used twice in a section.
+#[derive(Debug, Default)]
+struct Names(HashMap<String, String>);
+
+impl Names {
+    /// Notes the name of the item at `item`, which stands at `place`; tells of one that was there before.
+    fn note(&mut self, name: &str, item: &Place<'_>, place: &Place<'_>, cx: &mut Context<'_>) {
+        match self.0.get(name) {
+            Some(first) => cx.wrong(
+                place,
+                format!("`{name}` is the name of {first} too, expected another name"),
+            ),
+            None => {
+                self.0.insert(name.to_owned(), item.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `algorithm` of a layer, and its parameters.
+
+use std::time::Duration;
+
+use limiter_core::{
+    Algorithm, AlgorithmError, Rate,
+    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+};
+
+use super::{
+    super::{
+        place::Place,
+        raw::{self, Field},
+        suggest, units,
+    },
+    context::{Context, within},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindowLog,
+    SlidingWindowCounter,
+    Concurrency,
+}
+
+/// The algorithms, their names, and the keys that are theirs.
+const KINDS: &[(&str, Kind, &[&str])] = &[
+    (
+        "token_bucket",
+        Kind::TokenBucket,
+        &["rate", "burst", "max_wait", "warm_up"],
+    ),
+    (
+        "leaky_bucket",
+        Kind::LeakyBucket,
+        &["rate", "capacity", "delay", "max_delay"],
+    ),
+    (
+        "fixed_window",
+        Kind::FixedWindow,
+        &["limit", "window", "align", "timezone"],
+    ),
+    ("sliding_window_log", Kind::SlidingWindowLog, &["limit", "window"]),
+    (
+        "sliding_window_counter",
+        Kind::SlidingWindowCounter,
+        &["limit", "window", "buckets"],
+    ),
+    ("concurrency", Kind::Concurrency, &["limit"]),
+];
+
+/// The algorithm of the layer at `item`; `None` where it cannot be made of what is written.
+pub(super) fn algorithm(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Algorithm> {
+    let choices: Vec<_> = KINDS.iter().map(|(name, kind, _)| (*name, *kind)).collect();
+    if !raw.algorithm.is_present() {
+        let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
+        cx.missing(item, "algorithm", &suggest::list(&names));
+    }
+    let kind = cx.word(&item.key("algorithm"), &raw.algorithm, &choices)?;
+    foreign_parameters(kind, item, raw, cx);
+    later_parameters(item, raw, cx);
+    let made = match kind {
+        Kind::TokenBucket => token_bucket(item, raw, cx)?,
+        Kind::LeakyBucket => leaky_bucket(item, raw, cx)?,
+        Kind::FixedWindow => fixed_window(item, raw, cx)?,
+        Kind::SlidingWindowLog => sliding_window_log(item, raw, cx)?,
+        Kind::SlidingWindowCounter => sliding_window_counter(item, raw, cx)?,
+        Kind::Concurrency => {
+            cx.unsupported(&item.key("algorithm"), "concurrency");
+            return None;
+        }
+    };
+    made.map_err(|error| inexact(&error, item, raw, cx)).ok()
+}
+
+fn parameters(raw: &raw::Limit) -> [(&'static str, bool); 12] {
+    [
+        ("rate", raw.rate.is_present()),
+        ("burst", raw.burst.is_present()),
+        ("max_wait", raw.max_wait.is_present()),
+        ("warm_up", raw.warm_up.is_present()),
+        ("capacity", raw.capacity.is_present()),
+        ("delay", raw.delay.is_present()),
+        ("max_delay", raw.max_delay.is_present()),
+        ("limit", raw.limit.is_present()),
+        ("window", raw.window.is_present()),
+        ("align", raw.align.is_present()),
+        ("timezone", raw.timezone.is_present()),
+        ("buckets", raw.buckets.is_present()),
+    ]
+}
+
+/// Tells of parameters that belong to another algorithm.
+fn foreign_parameters(kind: Kind, item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
+    let Some((name, _, own)) = KINDS.iter().find(|(_, other, _)| *other == kind) else {
+        return;
+    };
+    for (parameter, is_present) in parameters(raw) {
+        if !is_present || own.contains(&parameter) {
+            continue;
+        }
+        let owners: Vec<_> = KINDS
+            .iter()
+            .filter(|(.., own)| own.contains(&parameter))
+            .map(|(name, ..)| *name)
+            .collect();
+        let message = format!(
+            "unknown key for `{name}`, expected {}; `{parameter}` belongs to {}",
+            suggest::list(own),
+            suggest::list(&owners)
+        );
+        cx.wrong_key(&item.key(parameter), message);
+    }
+}
+
+/// Tells of parameters that are known by name only.
+fn later_parameters(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
+    let own = raw
+        .algorithm
+        .value()
+        .map(|word| raw::Leaf::scalar(word).to_string())
+        .unwrap_or_default();
+    let own = KINDS
+        .iter()
+        .find(|(name, ..)| *name == own)
+        .map(|(_, _, own)| *own)
+        .unwrap_or_default();
+    for (parameter, field) in [
+        ("max_wait", &raw.max_wait),
+        ("warm_up", &raw.warm_up),
+        ("max_delay", &raw.max_delay),
+    ] {
+        if field.is_present() && own.contains(&parameter) {
+            cx.wrong_key(
+                &item.key(parameter),
+                format!("`{parameter}` is not supported by this version yet"),
+            );
+        }
+    }
+}
+
+type Made = Result<Algorithm, AlgorithmError>;
+
+fn token_bucket(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+    let rate = cx.required(item, "rate", &raw.rate, units::rate);
+    let burst = optional(item, "burst", &raw.burst, cx);
+    let rate = rate?;
+    Some(TokenBucket::new(rate, burst?.unwrap_or(rate.units)).map(Algorithm::from))
+}
+
+fn leaky_bucket(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+    let rate = cx.required(item, "rate", &raw.rate, units::rate);
+    let capacity = optional(item, "capacity", &raw.capacity, cx);
+    let delay = item.key("delay");
+    match cx.read(&delay, &raw.delay, units::flag) {
+        Some(false) => {}
+        Some(true) => cx.wrong(
+            &delay,
+            "`true` is not supported by this version yet, expected `delay: false`",
+        ),
+        None if raw.delay.is_present() => {}
+        None => cx.missing(
+            item,
+            "delay",
+            "`delay: false`: the default, `true`, is not supported by this version yet",
+        ),
+    }
+    let rate = rate?;
+    Some(LeakyBucket::new(rate, capacity?.unwrap_or_else(|| second_s_worth(rate))).map(Algorithm::from))
+}
+
+/// What `rate` gives in a second, rounded down, at least 1.
+fn second_s_worth(rate: Rate) -> u64 {
+    let per_second = u128::from(rate.units) * Duration::from_secs(1).as_nanos() / rate.per.as_nanos().max(1);
+    u64::try_from(per_second).unwrap_or(units::MAX_WHOLE).max(1)
+}
+
+fn fixed_window(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+    let (limit, window) = (limit(item, raw, cx), window(item, raw, cx));
+    let aligns = [("clock", Align::Clock), ("first_request", Align::FirstRequest)];
+    let align = cx.word(&item.key("align"), &raw.align, &aligns).unwrap_or_default();
+    let timezone = cx.read(&item.key("timezone"), &raw.timezone, units::text);
+    if timezone.is_some_and(|timezone| timezone != "UTC") {
+        let message = "time zones other than `UTC` are not supported by this version yet";
+        cx.wrong(&item.key("timezone"), message);
+    }
+    Some(FixedWindow::new(limit?, window?, align).map(Algorithm::from))
+}
+
+fn sliding_window_log(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+    let (limit, window) = (limit(item, raw, cx), window(item, raw, cx));
+    Some(SlidingWindowLog::new(limit?, window?).map(Algorithm::from))
+}
+
+fn sliding_window_counter(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+    let (limit, window) = (limit(item, raw, cx), window(item, raw, cx));
+    let buckets = cx.read(&item.key("buckets"), &raw.buckets, within(1, 60));
+    let buckets = buckets.and_then(|buckets| u32::try_from(buckets).ok()).unwrap_or(6);
+    Some(SlidingWindowCounter::new(limit?, window?, buckets).map(Algorithm::from))
+}
+
+fn limit(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<u64> {
+    cx.required(item, "limit", &raw.limit, units::positive)
+}
+
+fn window(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Duration> {
+    cx.required(item, "window", &raw.window, units::positive_duration)
+}
+
+/// A number that need not be there: `Some(None)` where it is not, `None` where it is wrong.
+fn optional(item: &Place<'_>, key: &str, field: &Field<raw::Whole>, cx: &mut Context<'_>) -> Option<Option<u64>> {
+    if !field.is_present() {
+        return Some(None);
+    }
+    cx.read(&item.key(key), field, units::positive).map(Some)
+}
+
+/// Tells what the limiter cannot compute exactly, at the parameter that it names.
+fn inexact(error: &AlgorithmError, item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
+    let (AlgorithmError::Zero { parameter }
+    | AlgorithmError::TooLarge { parameter, .. }
+    | AlgorithmError::TooShort { parameter, .. }
+    | AlgorithmError::TooLong { parameter, .. }) = error;
+    let is_written = parameters(raw)
+        .iter()
+        .any(|(name, is_present)| name == parameter && *is_present);
+    if is_written {
+        cx.wrong(
+            &item.key(parameter),
+            format!("cannot be counted exactly, expected less: {error}"),
+        );
+    } else {
+        cx.wrong(
+            item,
+            format!("cannot be counted exactly with the default, expected less: {error}"),
+        );
+    }
+}

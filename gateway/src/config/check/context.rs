@@ -1,0 +1,249 @@
+//! What the checks share: where things stand, and what was wrong so far.
+
+use std::{collections::HashSet, net::SocketAddr};
+
+use super::super::{
+    error::{Problem, Spot},
+    index::Index,
+    place::Place,
+    raw::{Field, Leaf, Mapping, OneOrMany, Scalar, Shape},
+    suggest, units,
+};
+
+/// Collects problems, each with its position.
+#[derive(Debug)]
+pub(in crate::config) struct Context<'a> {
+    index: &'a Index,
+    problems: Vec<Problem>,
+    /// Keys that were probably meant by misspelled ones: they are not missing as well.
+    guessed: HashSet<String>,
+}
+
+impl<'a> Context<'a> {
+    /// Nothing is wrong yet, but `problems`.
+    pub(in crate::config) fn new(index: &'a Index, problems: Vec<Problem>) -> Self {
+        Self {
+            index,
+            problems,
+            guessed: HashSet::new(),
+        }
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// The whole document has the wrong shape.
+    pub(in crate::config) fn whole<T: Shape>(&mut self, document: &Field<T>) {
+        self.shape(&Place::Root, document);
+    }
+
+    /// The problems, in no order.
+    pub(in crate::config) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
+    fn push(&mut self, spot: Spot, place: &Place<'_>, message: String) {
+        self.problems.push(Problem {
+            spot: Some(spot),
+            path: place.to_string(),
+            message,
+        });
+    }
+
+    /// The value at `place` is wrong.
+    pub(super) fn wrong(&mut self, place: &Place<'_>, message: impl Into<String>) {
+        self.push(self.index.value(place), place, message.into());
+    }
+
+    /// The key at `place` should not be there.
+    pub(super) fn wrong_key(&mut self, place: &Place<'_>, message: impl Into<String>) {
+        self.push(self.index.item(place), place, message.into());
+    }
+
+    /// `key` is missing from the item at `item`, unless it stands there misspelled.
+    pub(super) fn missing(&mut self, item: &Place<'_>, key: &str, expected: &str) {
+        let place = item.key(key);
+        if !self.guessed.contains(&place.to_string()) {
+            self.push(
+                self.index.item(item),
+                &place,
+                format!("is missing, expected {expected}"),
+            );
+        }
+    }
+
+    /// `what`, a value of the contract, is one that this version does not know how to serve.
+    pub(super) fn unsupported(&mut self, place: &Place<'_>, what: &str) {
+        self.wrong(place, format!("`{what}` is not supported by this version yet"));
+    }
+
+    /// Tells of every key of `raw`, at `item`, that is unknown, or known by name only.
+    pub(super) fn unknown_keys<T: Mapping>(&mut self, item: &Place<'_>, raw: &T) {
+        for key in raw.other() {
+            let place = item.key(key);
+            if T::later().contains(&key.as_str()) {
+                self.wrong_key(&place, format!("`{key}` is not supported by this version yet"));
+                continue;
+            }
+            let known = T::keys();
+            let all = known.iter().chain(T::later()).copied();
+            let message = match suggest::nearest(key, all) {
+                Some(meant) => {
+                    self.guessed.insert(item.key(meant).to_string());
+                    format!("unknown key, did you mean `{meant}`?")
+                }
+                None => format!("unknown key, expected {}", suggest::list(&known)),
+            };
+            self.wrong_key(&place, message);
+        }
+    }
+
+    /// The value of `field`; tells where it has the wrong shape.
+    pub(super) fn shape<'f, T: Shape>(&mut self, place: &Place<'_>, field: &'f Field<T>) -> Option<&'f T> {
+        if let Field::Wrong { found, expected } = field {
+            self.wrong(place, format!("{found}, expected {expected}"));
+        }
+        field.value()
+    }
+
+    /// As [`Self::shape`], of a mapping, whose unknown keys are told too.
+    pub(super) fn mapping<'f, T: Mapping>(&mut self, place: &Place<'_>, field: &'f Field<T>) -> Option<&'f T> {
+        let raw = self.shape(place, field)?;
+        self.unknown_keys(place, raw);
+        Some(raw)
+    }
+
+    /// What `read` makes of the value of `field`; tells where it makes nothing. `None` also where the key is absent.
+    pub(super) fn read<'f, T: Leaf, R>(
+        &mut self,
+        place: &Place<'_>,
+        field: &'f Field<T>,
+        read: impl FnOnce(&'f Scalar) -> Result<R, String>,
+    ) -> Option<R> {
+        let leaf = self.shape(place, field)?;
+        self.scalar(place, leaf, read)
+    }
+
+    /// As [`Self::read`], of a leaf.
+    pub(super) fn scalar<'f, T: Leaf, R>(
+        &mut self,
+        place: &Place<'_>,
+        leaf: &'f T,
+        read: impl FnOnce(&'f Scalar) -> Result<R, String>,
+    ) -> Option<R> {
+        read(leaf.scalar()).map_err(|message| self.wrong(place, message)).ok()
+    }
+
+    /// As [`Self::read`], where the key must be there.
+    pub(super) fn required<'f, T: Leaf, R>(
+        &mut self,
+        item: &Place<'_>,
+        key: &str,
+        field: &'f Field<T>,
+        read: impl FnOnce(&'f Scalar) -> Result<R, String>,
+    ) -> Option<R> {
+        if !field.is_present() {
+            self.missing(item, key, &T::expected());
+        }
+        self.read(&item.key(key), field, read)
+    }
+
+    /// One of the words of `choices`.
+    pub(super) fn word<T: Leaf, R: Copy>(
+        &mut self,
+        place: &Place<'_>,
+        field: &Field<T>,
+        choices: &[(&str, R)],
+    ) -> Option<R> {
+        self.read(place, field, |scalar| one_of(scalar, choices))
+    }
+
+    /// A word of which only the first is supported; the others are known by name.
+    pub(super) fn only<T: Leaf>(&mut self, place: &Place<'_>, field: &Field<T>, supported: &str, later: &[&str]) {
+        let choices: Vec<_> = std::iter::once(supported)
+            .chain(later.iter().copied())
+            .map(|word| (word, word))
+            .collect();
+        if let Some(word) = self.word(place, field, &choices)
+            && word != supported
+        {
+            self.unsupported(place, word);
+        }
+    }
+
+    /// The items of a list, each with its place, at least one.
+    pub(super) fn each<'f, T: Shape>(
+        &mut self,
+        place: &Place<'_>,
+        list: &'f OneOrMany<T>,
+        mut f: impl FnMut(&mut Self, &Place<'_>, &'f Field<T>),
+    ) {
+        for (i, field) in list.items.iter().enumerate() {
+            f(self, &place.item(i, list.is_list), field);
+        }
+    }
+
+    /// Tells of a list without items.
+    pub(super) fn not_empty<T: Shape>(&mut self, place: &Place<'_>, list: &OneOrMany<T>, expected: &str) {
+        if list.items.is_empty() {
+            self.wrong(place, format!("is empty, expected {expected}"));
+        }
+    }
+}
+
+/// The choice that `scalar` names.
+pub(super) fn one_of<R: Copy>(scalar: &Scalar, choices: &[(&str, R)]) -> Result<R, String> {
+    let word = scalar.to_string();
+    match choices.iter().find(|(name, _)| *name == word) {
+        Some((_, choice)) => Ok(*choice),
+        None => {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            Err(format!("`{word}` is not known here{}", suggest::hint(&word, &names)))
+        }
+    }
+}
+
+/// A name: `[A-Za-z0-9_.-]{1,64}`.
+pub(super) fn name(scalar: &Scalar) -> Result<&str, String> {
+    let name = units::text(scalar)?;
+    check_name(name)?;
+    Ok(name)
+}
+
+/// As [`name`], of a text.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let is_name = (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+    if is_name {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(80).collect();
+    Err(format!(
+        "`{shown}` is not a name, expected 1 to 64 letters, digits, `_`, `.` or `-`"
+    ))
+}
+
+/// A whole number within bounds.
+pub(super) fn within(min: u64, max: u64) -> impl Fn(&Scalar) -> Result<u64, String> {
+    move |scalar| match units::whole(scalar)? {
+        value if (min..=max).contains(&value) => Ok(value),
+        value => Err(format!("{value} is out of range, expected {min} to {max}")),
+    }
+}
+
+/// IP address and port.
+pub(super) fn address(scalar: &Scalar) -> Result<SocketAddr, String> {
+    let text = scalar.to_string();
+    text.parse().map_err(|_| {
+        let example = match text.rsplit_once(':') {
+            Some(("localhost", port)) => format!("127.0.0.1:{port}"),
+            Some(("" | "*", port)) => format!("0.0.0.0:{port}"),
+            None if text.parse::<u16>().is_ok() => format!("127.0.0.1:{text}"),
+            _ => "127.0.0.1:8080".to_owned(),
+        };
+        format!("`{text}` is not an address, expected IP:PORT such as `{example}`")
+    })
+}

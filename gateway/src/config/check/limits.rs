@@ -1,0 +1,119 @@
+//! `limits`.
+
+use std::sync::Arc;
+
+use limiter_core::{OnFailure, Policy};
+
+use super::{
+    super::{
+        Layer, OnMissingKey,
+        place::Place,
+        raw::{self, Field, Scalar, Short},
+        units,
+    },
+    Names,
+    algorithm::algorithm,
+    context::{Context, name, one_of},
+    key::key,
+    matching::matches,
+    store::ON_FAILURE,
+};
+
+pub(super) fn limits(raw: &raw::Config, on_failure: OnFailure, cx: &mut Context<'_>) -> Vec<Layer> {
+    let place = Place::Root.key("limits");
+    let mut names = Names::default();
+    let mut layers = Vec::new();
+    if let Some(list) = cx.shape(&place, &raw.limits) {
+        cx.each(&place, list, |cx, place, field| {
+            layers.extend(layer(place, field, on_failure, &mut names, cx));
+        });
+    }
+    layers
+}
+
+fn layer(
+    place: &Place<'_>,
+    field: &Field<raw::Limit>,
+    on_failure: OnFailure,
+    names: &mut Names,
+    cx: &mut Context<'_>,
+) -> Option<Layer> {
+    let raw = cx.mapping(place, field)?;
+    let name = cx.required(place, "name", &raw.name, name);
+    if let Some(name) = name {
+        names.note(name, place, &place.key("name"), cx);
+    }
+    let key = key(place, raw, cx);
+    let on_missing = [
+        ("ip", OnMissingKey::Ip),
+        ("skip", OnMissingKey::Skip),
+        ("deny", OnMissingKey::Deny),
+    ];
+    let on_missing_key = cx.word(&place.key("on_missing_key"), &raw.on_missing_key, &on_missing);
+    let matches = matches(&place.key("match"), &raw.r#match, cx);
+    let algorithm = algorithm(place, raw, cx);
+    let cost = cost(&place.key("cost"), &raw.cost, cx);
+    if let Some((cost, algorithm)) = cost.zip(algorithm.as_ref())
+        && cost > algorithm.limit()
+    {
+        let message = format!(
+            "{cost} never fits, expected at most {}, which is all that passes at once",
+            algorithm.limit()
+        );
+        cx.wrong(&place.key("cost"), message);
+    }
+    let on_store_failure = cx.word(&place.key("on_store_failure"), &raw.on_store_failure, ON_FAILURE);
+    unbuilt(place, raw, cx);
+    let policy = Policy::new(name?, algorithm?, on_store_failure.unwrap_or(on_failure));
+    Some(Layer {
+        policy: Arc::new(policy),
+        key,
+        on_missing_key: on_missing_key.unwrap_or_default(),
+        matches,
+        cost: cost?,
+    })
+}
+
+/// Keys of which only the default is built.
+fn unbuilt(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
+    cx.only(&place.key("mode"), &raw.mode, "enforce", &["shadow"]);
+    cx.only(&place.key("precision"), &raw.precision, "exact", &["leased"]);
+    cx.only(&place.key("scope"), &raw.scope, "cluster", &["instance"]);
+    let charge = place.key("charge");
+    match cx.shape(&charge, &raw.charge) {
+        Some(Short::Short(word)) => {
+            if cx.scalar(&charge, word, |scalar| {
+                one_of(scalar, &[("allowed", true), ("all", false)])
+            }) == Some(false)
+            {
+                cx.unsupported(&charge, "all");
+            }
+        }
+        Some(Short::Long(_)) => cx.unsupported(&charge, "status"),
+        None => {}
+    }
+}
+
+/// Units a request takes; 1 where nothing is written, `None` where it is wrong.
+fn cost(place: &Place<'_>, field: &Field<Short<raw::Whole, raw::Anything>>, cx: &mut Context<'_>) -> Option<u64> {
+    if !field.is_present() {
+        return Some(1);
+    }
+    match cx.shape(place, field)? {
+        Short::Short(leaf) => cx.scalar(place, leaf, fixed_cost),
+        Short::Long(_) => {
+            cx.wrong(
+                place,
+                "a cost taken from headers is not supported by this version yet, expected a whole number",
+            );
+            None
+        }
+    }
+}
+
+fn fixed_cost(scalar: &Scalar) -> Result<u64, String> {
+    if matches!(scalar, Scalar::Text(text) if text.starts_with("header:")) {
+        return Err("a cost taken from headers is not supported by this version yet, expected a whole number".into());
+    }
+    units::positive(scalar).map_err(|message| format!("{message}: a cost is a whole number of 1 or more"))
+}

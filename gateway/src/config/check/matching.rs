@@ -1,0 +1,230 @@
+//! What routes and layers match by: methods, hosts, paths, headers.
+
+use std::net::Ipv6Addr;
+
+use http::{HeaderName, HeaderValue, Method};
+
+use super::{
+    super::{
+        Match,
+        place::Place,
+        raw::{self, Field, OneOrMany, Scalar},
+        units,
+    },
+    context::Context,
+    sections::networks,
+};
+
+pub(super) fn methods(place: &Place<'_>, field: &Field<OneOrMany<raw::Verb>>, cx: &mut Context<'_>) -> Vec<Method> {
+    let mut methods = Vec::new();
+    if let Some(list) = cx.shape(place, field) {
+        cx.not_empty(place, list, "at least one method, or no such key: every method");
+        cx.each(place, list, |cx, place, field| {
+            methods.extend(cx.read(place, field, method))
+        });
+    }
+    methods
+}
+
+fn method(scalar: &Scalar) -> Result<Method, String> {
+    let text = units::text(scalar)?;
+    let upper = text.to_ascii_uppercase();
+    if upper != text {
+        return Err(format!(
+            "`{text}` is not a method, expected `{upper}`: methods are case-sensitive"
+        ));
+    }
+    Method::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a method, expected one such as `GET`"))
+}
+
+pub(super) fn hosts(place: &Place<'_>, field: &Field<OneOrMany<raw::Text>>, cx: &mut Context<'_>) -> Vec<String> {
+    let mut hosts = Vec::new();
+    if let Some(list) = cx.shape(place, field) {
+        cx.not_empty(place, list, "at least one host, or no such key: every host");
+        cx.each(place, list, |cx, place, field| {
+            hosts.extend(cx.read(place, field, host))
+        });
+    }
+    hosts
+}
+
+/// A name, an IPv4 address, or an IPv6 address in brackets; no port.
+fn host(scalar: &Scalar) -> Result<String, String> {
+    const FORM: &str = "expected a name such as `api.example.com`";
+    let host = units::text(scalar)?.to_ascii_lowercase();
+    let is_v6 = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    let is_name = !host.is_empty()
+        && host.len() <= 253
+        && host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+    if is_v6 || is_name {
+        return Ok(host);
+    }
+    Err(match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() && !name.contains(':') => {
+            format!("`{host}` has a port, expected `{name}`: hosts match at any port")
+        }
+        _ if host.contains('*') => format!("`{host}`: patterns of hosts are not supported by this version yet, {FORM}"),
+        _ => format!("`{host}` is not a host, {FORM}"),
+    })
+}
+
+/// A header's name, in lower case.
+pub(super) fn header_name(text: &str) -> Result<HeaderName, String> {
+    HeaderName::from_bytes(text.as_bytes())
+        .map_err(|_| format!("`{text}` is not the name of a header, expected one such as `x-user-id`"))
+}
+
+pub(super) fn header_value(scalar: &Scalar) -> Result<HeaderValue, String> {
+    let text = units::text(scalar)?;
+    HeaderValue::from_str(text).map_err(|_| "has characters that a header cannot carry, expected visible ASCII".into())
+}
+
+/// `match`, and what stands in its `not`.
+pub(super) fn matches(place: &Place<'_>, field: &Field<raw::Match>, cx: &mut Context<'_>) -> Match {
+    cx.mapping(place, field)
+        .map(|raw| match_of(place, raw, cx))
+        .unwrap_or_default()
+}
+
+fn match_of(place: &Place<'_>, raw: &raw::Match, cx: &mut Context<'_>) -> Match {
+    let is_empty = !(raw.path.is_present()
+        || raw.methods.is_present()
+        || raw.hosts.is_present()
+        || raw.headers.is_present()
+        || raw.ip.is_present()
+        || raw.not.is_present());
+    if is_empty {
+        cx.wrong(
+            place,
+            "has no condition, expected `path`, `methods`, `hosts`, `headers`, `ip` or `not`",
+        );
+    }
+    let ip = place.key("ip");
+    if let Some(list) = raw.ip.value() {
+        cx.not_empty(&ip, list, "at least one address range");
+    }
+    let not_place = place.key("not");
+    let not = cx.shape(&not_place, &raw.not).map(|not| {
+        cx.unknown_keys(&not_place, not.as_ref());
+        Box::new(match_of(&not_place, not, cx))
+    });
+    Match {
+        paths: globs(&place.key("path"), &raw.path, cx),
+        methods: methods(&place.key("methods"), &raw.methods, cx),
+        hosts: hosts(&place.key("hosts"), &raw.hosts, cx),
+        headers: headers(&place.key("headers"), &raw.headers, cx),
+        ips: networks(&ip, &raw.ip, cx),
+        not,
+    }
+}
+
+fn headers(
+    place: &Place<'_>,
+    field: &Field<raw::Named<raw::Text>>,
+    cx: &mut Context<'_>,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let Some(named) = cx.shape(place, field) else {
+        return Vec::new();
+    };
+    if named.0.is_empty() {
+        cx.wrong(place, "is empty, expected at least one header");
+    }
+    let mut headers = Vec::new();
+    for (name, field) in &named.0 {
+        let place = place.key(name);
+        let name = header_name(name).map_err(|message| cx.wrong_key(&place, message));
+        let value = cx.read(&place, field, header_value);
+        headers.extend(name.ok().zip(value));
+    }
+    headers
+}
+
+fn globs(place: &Place<'_>, field: &Field<OneOrMany<raw::PathText>>, cx: &mut Context<'_>) -> Vec<String> {
+    let mut globs = Vec::new();
+    if let Some(list) = cx.shape(place, field) {
+        cx.not_empty(place, list, "at least one path");
+        cx.each(place, list, |cx, place, field| {
+            globs.extend(cx.read(place, field, glob).map(str::to_owned))
+        });
+    }
+    globs
+}
+
+/// A glob of the normalised path: `*` stands within one segment, `**` is whole segments.
+fn glob(scalar: &Scalar) -> Result<&str, String> {
+    let text = units::text(scalar)?;
+    if text == "**" {
+        return Ok(text);
+    }
+    check_path(text)?;
+    if let Some(segment) = text
+        .split('/')
+        .find(|segment| segment.contains("**") && *segment != "**")
+    {
+        return Err(format!(
+            "`{segment}` mixes `**` with text, expected `**` as a whole segment such as `/v1/**`"
+        ));
+    }
+    if text
+        .split('/')
+        .any(|segment| segment.starts_with('{') && segment.ends_with('}'))
+    {
+        return Err(format!(
+            "`{text}` is a route's path, expected a glob: `*` for one segment, `**` for any number"
+        ));
+    }
+    Ok(text)
+}
+
+/// Refuses what no normalised path can be: such a path would never match.
+pub(super) fn check_path(text: &str) -> Result<(), String> {
+    if !text.starts_with('/') {
+        return Err(format!("`{text}` does not begin with a slash, expected `/{text}`"));
+    }
+    if text.contains("//") {
+        return Err(format!(
+            "`{text}` has an empty segment, expected single slashes: requests' paths are normalised"
+        ));
+    }
+    if text.split('/').any(|segment| matches!(segment, "." | "..")) {
+        return Err(format!(
+            "`{text}` has a dot segment, expected none: requests' paths are normalised"
+        ));
+    }
+    if let Some(c) = text
+        .chars()
+        .find(|c| !c.is_ascii_graphic() || matches!(c, '?' | '#' | '\\'))
+    {
+        return Err(format!(
+            "`{text}` has {c:?}, expected a path without query, in visible ASCII, others as `%XX`"
+        ));
+    }
+    check_escapes(text)
+}
+
+/// Escapes of a normalised path: two upper-case hex digits, of a character that must be escaped.
+fn check_escapes(text: &str) -> Result<(), String> {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('%') {
+        let hex = after.get(..2).filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+        let Some((hex, byte)) = hex.and_then(|hex| Some((hex, u8::from_str_radix(hex, 16).ok()?))) else {
+            return Err(format!("`{text}` has a bad escape, expected `%` and two hex digits"));
+        };
+        if hex.bytes().any(|b| b.is_ascii_lowercase()) {
+            return Err(format!(
+                "`%{hex}` is not normalised, expected `%{}`",
+                hex.to_ascii_uppercase()
+            ));
+        }
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            return Err(format!("`%{hex}` is not normalised, expected `{}`", char::from(byte)));
+        }
+        rest = &after[2..];
+    }
+    Ok(())
+}

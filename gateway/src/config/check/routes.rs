@@ -1,0 +1,191 @@
+//! `routes`.
+
+use std::{collections::HashSet, sync::Arc};
+
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::{
+    super::{
+        Respond, Route, Target,
+        place::Place,
+        raw::{self, Field, Scalar},
+        suggest, units,
+    },
+    Names,
+    context::{Context, name, within},
+    matching::{check_path, header_name, header_value, hosts, methods},
+};
+
+pub(super) fn routes(raw: &raw::Config, cx: &mut Context<'_>) -> Vec<Route> {
+    let place = Place::Root.key("routes");
+    let Some(list) = cx.shape(&place, &raw.routes) else {
+        return Vec::new();
+    };
+    let upstreams: Vec<&str> = match raw.upstreams.value() {
+        Some(named) => named.0.iter().map(|(name, _)| name.as_str()).collect(),
+        None => Vec::new(),
+    };
+    let mut names = Names::default();
+    let mut routes = Vec::new();
+    cx.each(&place, list, |cx, place, field| {
+        let Some(raw) = cx.mapping(place, field) else { return };
+        let route = route(place, raw, &upstreams, cx);
+        if raw.name.is_present() {
+            names.note(&route.name, place, &place.key("name"), cx);
+        }
+        routes.push(route);
+    });
+    routes
+}
+
+fn route(place: &Place<'_>, raw: &raw::Route, upstreams: &[&str], cx: &mut Context<'_>) -> Route {
+    let name = cx.read(&place.key("name"), &raw.name, name);
+    let path = cx.required(place, "path", &raw.path, template).unwrap_or("/");
+    let timeout_place = place.key("timeout");
+    let timeout = cx.read(&timeout_place, &raw.timeout, units::positive_duration);
+    let target = target(place, raw, upstreams, cx);
+    if timeout.is_some() && matches!(target, Target::Respond(_)) && !raw.upstream.is_present() {
+        cx.wrong_key(
+            &timeout_place,
+            "`timeout` needs an upstream, expected none beside `respond`",
+        );
+    }
+    Route {
+        name: Arc::from(name.unwrap_or(path)),
+        path: path.to_owned(),
+        methods: methods(&place.key("methods"), &raw.methods, cx),
+        hosts: hosts(&place.key("hosts"), &raw.hosts, cx),
+        target,
+        timeout,
+    }
+}
+
+fn target(place: &Place<'_>, raw: &raw::Route, upstreams: &[&str], cx: &mut Context<'_>) -> Target {
+    if raw.upstream.is_present() && raw.respond.is_present() {
+        cx.wrong_key(
+            &place.key("respond"),
+            "a second target, expected one of `upstream` and `respond`",
+        );
+    } else if !raw.upstream.is_present() && !raw.respond.is_present() {
+        cx.missing(place, "upstream", "`upstream` or `respond`");
+    }
+    let upstream = cx.read(&place.key("upstream"), &raw.upstream, |scalar| {
+        let wanted = scalar.to_string();
+        upstreams
+            .iter()
+            .position(|name| *name == wanted)
+            .ok_or_else(|| match upstreams {
+                [] => format!("there is no upstream `{wanted}`, expected it in `upstreams`"),
+                _ => format!("there is no upstream `{wanted}`{}", suggest::hint(&wanted, upstreams)),
+            })
+    });
+    let respond = respond(&place.key("respond"), &raw.respond, cx);
+    match (upstream, respond) {
+        (Some(upstream), _) => Target::Upstream(upstream),
+        (None, Some(respond)) => Target::Respond(respond),
+        (None, None) => Target::Upstream(0),
+    }
+}
+
+fn respond(place: &Place<'_>, field: &Field<raw::Respond>, cx: &mut Context<'_>) -> Option<Respond> {
+    let raw = cx.mapping(place, field)?;
+    let status = cx.read(&place.key("status"), &raw.status, within(200, 599));
+    let status = status
+        .and_then(|status| StatusCode::from_u16(u16::try_from(status).ok()?).ok())
+        .unwrap_or_default();
+    let body = cx.read(&place.key("body"), &raw.body, units::text).unwrap_or_default();
+    if !body.is_empty() && matches!(status.as_u16(), 204 | 205 | 304) {
+        cx.wrong(
+            &place.key("body"),
+            format!("an answer of status {} has no body, expected none", status.as_u16()),
+        );
+    }
+    Some(Respond {
+        status,
+        body: body.to_owned(),
+        headers: headers(&place.key("headers"), &raw.headers, cx),
+    })
+}
+
+fn headers(
+    place: &Place<'_>,
+    field: &Field<raw::Named<raw::OneOrMany<raw::Text>>>,
+    cx: &mut Context<'_>,
+) -> Vec<(HeaderName, HeaderValue)> {
+    // What HTTP itself says about the message is ours to say.
+    const OURS: &[&str] = &[
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "upgrade",
+        "te",
+        "trailer",
+    ];
+    let mut headers = Vec::new();
+    for (name, field) in cx
+        .shape(place, field)
+        .map(|named| named.0.as_slice())
+        .unwrap_or_default()
+    {
+        let place = place.key(name);
+        let name = match header_name(name) {
+            Ok(name) if !OURS.contains(&name.as_str()) => name,
+            Ok(name) => {
+                cx.wrong_key(
+                    &place,
+                    format!("`{name}` is set by the gateway, expected another header"),
+                );
+                continue;
+            }
+            Err(message) => {
+                cx.wrong_key(&place, message);
+                continue;
+            }
+        };
+        if let Some(list) = cx.shape(&place, field) {
+            cx.each(&place, list, |cx, place, field| {
+                headers.extend(cx.read(place, field, header_value).map(|value| (name.clone(), value)));
+            });
+        }
+    }
+    headers
+}
+
+/// A path template: segments of text, `{name}` for one segment, `{*rest}` for the rest.
+fn template(scalar: &Scalar) -> Result<&str, String> {
+    let text = units::text(scalar)?;
+    check_path(text)?;
+    let mut names = HashSet::new();
+    let mut segments = text.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        let Some(inner) = segment.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')) else {
+            if segment.contains(['{', '}']) {
+                return Err(format!(
+                    "`{segment}` mixes a parameter with text, expected `{{name}}` as a whole segment"
+                ));
+            }
+            if segment.contains('*') {
+                return Err(format!(
+                    "`{segment}` is a glob, expected `{{name}}` for one segment or `{{*rest}}` for the rest"
+                ));
+            }
+            continue;
+        };
+        let name = inner.strip_prefix('*').unwrap_or(inner);
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            return Err(format!(
+                "`{segment}` has no name, expected letters, digits and `_` in the braces"
+            ));
+        }
+        if inner.starts_with('*') && segments.peek().is_some() {
+            return Err(format!(
+                "`{segment}` takes the rest of the path, expected it to stand last"
+            ));
+        }
+        if !names.insert(name) {
+            return Err(format!("`{{{name}}}` stands twice, expected another name"));
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,147 @@
+//! `upstreams`.
+
+use std::time::Duration;
+
+use super::{
+    super::{
+        Endpoint, Upstream,
+        place::Place,
+        raw::{self, Scalar, Short},
+        units,
+    },
+    context::{Context, check_name, within},
+};
+
+pub(super) fn upstreams(raw: &raw::Config, cx: &mut Context<'_>) -> Vec<Upstream> {
+    let place = Place::Root.key("upstreams");
+    let Some(named) = cx.shape(&place, &raw.upstreams) else {
+        return Vec::new();
+    };
+    let mut upstreams = Vec::new();
+    for (name, field) in &named.0 {
+        let place = place.key(name);
+        if let Err(message) = check_name(name) {
+            cx.wrong_key(&place, message);
+        }
+        // One for each entry, also for a wrong one: routes refer to them by their place in this list.
+        upstreams.push(upstream(name, &place, field, cx));
+    }
+    upstreams
+}
+
+fn upstream(name: &str, place: &Place<'_>, field: &raw::Field<raw::Upstream>, cx: &mut Context<'_>) -> Upstream {
+    let default = raw::Upstream::default();
+    let is_there = cx.mapping(place, field);
+    let raw = is_there.unwrap_or(&default);
+    let endpoints = cx.shape(&place.key("endpoints"), &raw.endpoints);
+    if is_there.is_some() && !raw.endpoints.is_present() {
+        cx.missing(
+            place,
+            "endpoints",
+            "a URL such as `http://127.0.0.1:8000`, or a list of them",
+        );
+    }
+    let endpoints = endpoints
+        .map(|list| self::endpoints(&place.key("endpoints"), list, cx))
+        .unwrap_or_default();
+    cx.only(
+        &place.key("balance"),
+        &raw.balance,
+        "round_robin",
+        &["least_request", "hash"],
+    );
+    cx.only(&place.key("protocol"), &raw.protocol, "http1", &["http2"]);
+    let connect_timeout = cx.read(
+        &place.key("connect_timeout"),
+        &raw.connect_timeout,
+        units::positive_duration,
+    );
+    let timeout = cx.read(&place.key("timeout"), &raw.timeout, units::positive_duration);
+    let idle_timeout = cx.read(&place.key("idle_timeout"), &raw.idle_timeout, units::positive_duration);
+    let max_connections = cx.read(
+        &place.key("max_connections"),
+        &raw.max_connections,
+        within(1, 1_000_000),
+    );
+    Upstream {
+        name: name.into(),
+        endpoints,
+        connect_timeout: connect_timeout.unwrap_or(Duration::from_secs(1)),
+        timeout: timeout.unwrap_or(Duration::from_secs(30)),
+        idle_timeout: idle_timeout.unwrap_or(Duration::from_secs(4)),
+        max_connections: usize::try_from(max_connections.unwrap_or(1024)).unwrap_or(usize::MAX),
+    }
+}
+
+fn endpoints(
+    place: &Place<'_>,
+    list: &raw::OneOrMany<Short<raw::Url, raw::Endpoint>>,
+    cx: &mut Context<'_>,
+) -> Vec<Endpoint> {
+    cx.not_empty(place, list, "at least one endpoint");
+    let mut endpoints: Vec<Endpoint> = Vec::new();
+    cx.each(place, list, |cx, place, field| {
+        let Some(item) = cx.shape(place, field) else { return };
+        let (url, weight) = match item {
+            Short::Short(leaf) => (cx.scalar(place, leaf, url), None),
+            Short::Long(long) => {
+                cx.unknown_keys(place, long);
+                let weight = cx.read(&place.key("weight"), &long.weight, within(1, 65_535));
+                (cx.required(place, "url", &long.url, url), weight)
+            }
+        };
+        let Some((host, port)) = url else { return };
+        if endpoints.iter().any(|other| other.host == host && other.port == port) {
+            cx.wrong(
+                place,
+                format!("`{host}:{port}` stands here a second time, expected a `weight` instead"),
+            );
+        }
+        endpoints.push(Endpoint {
+            host,
+            port,
+            weight: weight.and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1),
+        });
+    });
+    endpoints
+}
+
+/// `http://host[:port]`: host, in lower case and without brackets, and port.
+fn url(scalar: &Scalar) -> Result<(String, u16), String> {
+    const FORM: &str = "expected one such as `http://127.0.0.1:8000`";
+    let text = units::text(scalar)?;
+    let Some((scheme, _)) = text.split_once("://") else {
+        return Err(format!("`{text}` has no scheme, {FORM}"));
+    };
+    if scheme.eq_ignore_ascii_case("https") {
+        return Err(format!("`https://` is not supported by this version yet, {FORM}"));
+    }
+    let not_a_url = || format!("`{text}` is not the URL of an endpoint, {FORM}");
+    let uri: http::Uri = text.parse().map_err(|_| not_a_url())?;
+    if !scheme.eq_ignore_ascii_case("http") {
+        return Err(not_a_url());
+    }
+    if uri.path() != "/" || uri.query().is_some() {
+        return Err(format!(
+            "`{text}` has a path, expected only scheme, host and port: the request's path is forwarded"
+        ));
+    }
+    let authority = uri.authority().ok_or_else(not_a_url)?;
+    if authority.as_str().contains('@') {
+        return Err(format!("a URL with a user, {FORM}"));
+    }
+    let host = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_ascii_lowercase();
+    let port = match (authority.port_u16(), authority.as_str().ends_with(':')) {
+        (Some(port), _) => port,
+        (None, false) if authority.port().is_none() => 80,
+        (None, _) => return Err(not_a_url()),
+    };
+    if host.is_empty() || port == 0 {
+        return Err(not_a_url());
+    }
+    Ok((host, port))
+}
