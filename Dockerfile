@@ -7,12 +7,14 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
 RUN cargo build --locked --release -p gateway --bin gateway
+# The image's own file, for a first look: heard outside of the container.
+RUN sed -i 's/^listen: 127\.0\.0\.1:/listen: 0.0.0.0:/' gateway.yaml && grep -q '^listen: 0\.0\.0\.0:8080$' gateway.yaml
 
 FROM debian:bookworm-slim
 RUN useradd --system --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin gateway
 COPY --from=build /src/target/release/gateway /usr/local/bin/gateway
 COPY --from=build /src/LICENSE-MIT /src/LICENSE-APACHE /usr/share/doc/gateway/
-COPY gateway.yaml /etc/gateway/gateway.yaml
+COPY --from=build /src/gateway.yaml /etc/gateway/gateway.yaml
 
 USER 10001
 EXPOSE 8080
