@@ -19,6 +19,7 @@ use tokio::{
 use crate::worker::Worker;
 
 pub(crate) mod conn;
+mod head_scan;
 mod watched;
 mod workers;
 

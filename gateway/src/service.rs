@@ -21,7 +21,7 @@ use crate::{
     body::{Body, RequestBody},
     config::{Respond, Target},
     descriptor::Facts,
-    error::Failure,
+    error::{BadRequest, Failure},
     layer::{observe::Exchange, rate_limit::Check, rescue},
     server::conn::Conn,
     upstream::rewrite::{self, Edit},
@@ -81,6 +81,9 @@ fn route(exchange: &mut Exchange, request: &Request<RequestBody>) -> Result<Rout
     let view = Rc::clone(&exchange.view);
     let snapshot = &view.snapshot;
     let (method, uri) = (request.method(), request.uri());
+    if exchange.conn().is_framing_ambiguous() {
+        return Err(BadRequest::Framing.into());
+    }
     let path = target::path(method, uri)?;
     let host = target::host(request)?;
     let host_name = host.as_ref().map_or("", |host| &host.name);

@@ -12,6 +12,7 @@ use super::{observe::Exchange, rate_limit};
 use crate::{
     body::Body,
     error::{Failure, RateLimited, UpstreamError},
+    worker::Worker,
 };
 
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -26,11 +27,6 @@ const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#
 
 /// What a client that meets a passing trouble is told to wait: breakers and stores are tried again each second.
 const RETRY_SECS: u64 = 1;
-
-/// The answer to a head that did not come in time: as bytes, since there is no request to answer.
-pub(crate) const HEAD_TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
-    content-type: application/problem+json\r\ncache-control: no-store\r\nconnection: close\r\ncontent-length: 62\r\n\r\n\
-    {\"type\":\"about:blank\",\"title\":\"Request Timeout\",\"status\":408}\n";
 
 /// A problem document (RFC 9457) in the making.
 struct Problem {
@@ -58,6 +54,25 @@ pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body
     headers.insert(CACHE_CONTROL, NO_STORE);
     write_waits(exchange, &problem, headers);
     response
+}
+
+/// The answer to a head that cannot be read, or did not come in time: as bytes, since there is no request to answer.
+pub(crate) fn unreadable(worker: &Worker, status: StatusCode) -> Vec<u8> {
+    // hyper says 414 of a target past 64 KiB; the contract has one status for a head that is too large.
+    let status = match status {
+        StatusCode::URI_TOO_LONG => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        other => other,
+    };
+    let id = worker.request_id();
+    let id = std::str::from_utf8(&id).unwrap_or_default();
+    let (code, title) = (status.as_u16(), status.canonical_reason().unwrap_or("Error"));
+    let body = format!("{{\"type\":\"{BLANK}\",\"title\":\"{title}\",\"status\":{code},\"instance\":\"{id}\"}}\n");
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {code} {title}\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\n\
+         x-request-id: {id}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
+    (head + &body).into_bytes()
 }
 
 /// Which status, and what is said.

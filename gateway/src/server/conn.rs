@@ -16,7 +16,7 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, runtime::Handle, task::spawn_local, time::timeout};
 
-use super::watched::Watched;
+use super::{head_scan::HeadScan, watched::Watched};
 use crate::{
     service,
     worker::{Worker, deadlines::SWEEP_EVERY},
@@ -36,6 +36,7 @@ pub(crate) struct Conn {
     /// The same, as `X-Forwarded-For` has it.
     pub(crate) forwarded_for: HeaderValue,
     phase: Cell<Phase>,
+    head: Cell<HeadScan>,
     /// Requests, and bodies that are being thrown away.
     in_flight: Cell<u32>,
     is_http2: Cell<bool>,
@@ -62,6 +63,7 @@ impl Conn {
             peer,
             forwarded_for: forwarded_for.unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             phase: Cell::new(Phase::Idle),
+            head: Cell::default(),
             in_flight: Cell::new(0),
             is_http2: Cell::new(false),
             deadline: worker.deadlines.take(),
@@ -71,12 +73,29 @@ impl Conn {
         conn
     }
 
-    /// Bytes have come in.
-    pub(super) fn on_read(&self) {
-        if self.phase.get() == Phase::Idle && !self.is_http2.get() {
-            self.phase.set(Phase::Head);
-            self.due_in(self.worker.view().snapshot.config.server.header_timeout);
+    /// These bytes have come in.
+    pub(super) fn on_read(&self, bytes: &[u8]) {
+        if self.phase.get() == Phase::Busy || self.is_http2.get() {
+            return;
         }
+        if self.phase.replace(Phase::Head) == Phase::Idle {
+            self.due_in(self.worker.view().snapshot.config.server.header_timeout);
+            self.head.set(HeadScan::default());
+        }
+        let mut head = self.head.get();
+        head.feed(bytes);
+        self.head.set(head);
+    }
+
+    /// Whether the head that came last says more than once how long its body is. Not of a pipelined request, whose head
+    /// may have come with the one before; hyper closes the connection after that.
+    pub(crate) fn is_framing_ambiguous(&self) -> bool {
+        self.head.get().is_ambiguous()
+    }
+
+    /// Whether a request is in flight.
+    pub(super) fn is_busy(&self) -> bool {
+        self.phase.get() == Phase::Busy
     }
 
     /// Whether a request's head was begun and did not come whole in time.
@@ -99,6 +118,7 @@ impl Conn {
         self.in_flight.set(left);
         if left == 0 {
             self.phase.set(Phase::Idle);
+            self.head.set(HeadScan::default());
             self.due_in(idle_timeout);
         }
     }

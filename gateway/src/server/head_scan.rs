@@ -1,0 +1,95 @@
+//! Looks over a request's head as it comes in, for what hyper settles in silence.
+//!
+//! hyper lets a transfer coding win over a length, and takes the same length twice for one. Both are safe, but both mean
+//! that somebody along the way reads another message than we do, and RFC 9112 (section 6.3) lets us refuse it. The
+//! parsed headers no longer show it, so this counts the lines that matter, across reads, up to the empty line.
+
+/// Which line is being read, and what was found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HeadScan {
+    /// The first bytes of the current line, lower case.
+    line: [u8; LONGEST],
+    len: usize,
+    lengths: u8,
+    codings: u8,
+    is_over: bool,
+}
+
+const CONTENT_LENGTH: &[u8] = b"content-length:";
+const TRANSFER_ENCODING: &[u8] = b"transfer-encoding:";
+const LONGEST: usize = TRANSFER_ENCODING.len();
+
+impl HeadScan {
+    /// More of the head; what follows its empty line is ignored.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) {
+        while !self.is_over && !bytes.is_empty() {
+            let end = memchr::memchr(b'\n', bytes);
+            let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            self.append(line);
+            let Some(rest) = rest.get(1..) else { return };
+            self.end_line();
+            bytes = rest;
+        }
+    }
+
+    /// Whether the head says more than once how long the body is.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.lengths > 1 || (self.lengths == 1 && self.codings > 0)
+    }
+
+    fn append(&mut self, line: &[u8]) {
+        let room = &mut self.line[self.len..];
+        let taken = line.len().min(room.len());
+        room[..taken].copy_from_slice(&line[..taken]);
+        self.len += taken;
+    }
+
+    fn end_line(&mut self) {
+        let line = &self.line[..self.len];
+        match line.first().map(u8::to_ascii_lowercase) {
+            None | Some(b'\r') => self.is_over = true,
+            Some(b'c') if starts_with(line, CONTENT_LENGTH) => self.lengths = self.lengths.saturating_add(1),
+            Some(b't') if starts_with(line, TRANSFER_ENCODING) => self.codings = self.codings.saturating_add(1),
+            Some(_) => {}
+        }
+        self.len = 0;
+    }
+}
+
+fn starts_with(line: &[u8], name: &[u8]) -> bool {
+    line.get(..name.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ambiguous(head: &str, step: usize) -> bool {
+        let mut scan = HeadScan::default();
+        head.as_bytes().chunks(step).for_each(|part| scan.feed(part));
+        scan.is_ambiguous()
+    }
+
+    #[test]
+    fn a_body_has_one_length_or_one_coding() {
+        let cases = [
+            ("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", true),
+            ("transfer-encoding: chunked\r\nX: y\r\nCONTENT-LENGTH: 3\r\n\r\n", true),
+            ("Content-Length: 3\r\nContent-Length: 3\r\n\r\n", true),
+            (
+                "Content-Length: 3\r\nX-Content-Length: 3\r\nTransfer-Encoding-X: y\r\n\r\n",
+                false,
+            ),
+            ("Transfer-Encoding: chunked\r\n\r\nContent-Length: 3\r\n\r\n", false),
+            ("Content-Length: 3\n\nTransfer-Encoding: chunked\n", false),
+            ("\r\n", false),
+        ];
+        for (headers, expected) in cases {
+            let head = format!("POST / HTTP/1.1\r\n{headers}");
+            for step in [1, 2, 7, 1024] {
+                assert_eq!(is_ambiguous(&head, step), expected, "{head:?} in steps of {step}");
+            }
+        }
+    }
+}
