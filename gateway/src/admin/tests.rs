@@ -1,0 +1,181 @@
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use http_body_util::BodyExt as _;
+use limiter_core::{Health, Timestamp};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::reload::LastReload;
+
+const START: Timestamp = Timestamp::from_micros(1_796_040_000_000_000);
+
+#[derive(Debug, Default)]
+struct Fake {
+    draining: AtomicBool,
+    last_reload: Option<LastReload>,
+}
+
+impl Running for Fake {
+    fn is_ready(&self) -> bool {
+        !self.draining.load(Relaxed)
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            uptime: Duration::from_millis(61_900),
+            config_version: 3,
+            loaded_at: START,
+            last_reload: self.last_reload.clone(),
+            store_kind: "redis",
+            store_state: Health::Degraded,
+            listeners: vec!["127.0.0.1:8080".parse().unwrap(), "[::1]:8080".parse().unwrap()],
+        }
+    }
+
+    fn gauges(&self) -> Gauges {
+        Gauges {
+            memory_store_keys: 17,
+            ..Gauges::default()
+        }
+    }
+}
+
+fn admin(fake: Fake) -> Admin {
+    Admin {
+        metrics: Arc::new(Metrics::new(START)),
+        running: Arc::new(fake),
+    }
+}
+
+/// Status, media type and text of an answer.
+async fn ask(admin: &Admin, method: Method, target: &str, accept: &str) -> (u16, String, String) {
+    let request = Request::builder()
+        .method(method)
+        .uri(target)
+        .header(ACCEPT, accept)
+        .body(())
+        .unwrap();
+    let (head, body) = admin.answer(&request).into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let media_type = head.headers[CONTENT_TYPE].to_str().unwrap().to_owned();
+    (
+        head.status.as_u16(),
+        media_type,
+        String::from_utf8(body.to_vec()).unwrap(),
+    )
+}
+
+async fn get(admin: &Admin, target: &str) -> (u16, Value) {
+    let (status, _, body) = ask(admin, Method::GET, target, "*/*").await;
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+#[tokio::test]
+async fn health_and_readiness() {
+    let ready = admin(Fake::default());
+    assert_eq!(get(&ready, "/healthz").await.0, 200);
+    assert_eq!(get(&ready, "/readyz?verbose").await.0, 200);
+    let draining = admin(Fake {
+        draining: AtomicBool::new(true),
+        ..Fake::default()
+    });
+    assert_eq!(get(&draining, "/healthz").await.0, 200);
+    let (status, body) = get(&draining, "/readyz").await;
+    assert_eq!((status, &body["detail"]), (503, &json!("draining")));
+}
+
+#[tokio::test]
+async fn status_before_and_after_a_reload() {
+    let (status, body) = get(&admin(Fake::default()), "/api/status").await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        body,
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_s": 61,
+            "config": {
+                "version": 3,
+                "loaded_at": "2026-11-30T12:00:00Z",
+                "last_reload": {"outcome": "applied", "at": "2026-11-30T12:00:00Z", "error": null},
+            },
+            "store": {"kind": "redis", "state": "degraded"},
+            "listeners": ["127.0.0.1:8080", "[::1]:8080"],
+        })
+    );
+    let reloaded = admin(Fake {
+        last_reload: Some(LastReload {
+            outcome: "rejected",
+            at: START.plus(Duration::from_millis(1_500)),
+            error: Some("gateway.yaml:1:1: limits: …".to_owned()),
+        }),
+        ..Fake::default()
+    });
+    assert_eq!(
+        get(&reloaded, "/api/status").await.1["config"]["last_reload"],
+        json!({"outcome": "rejected", "at": "2026-11-30T12:00:01.5Z", "error": "gateway.yaml:1:1: limits: …"})
+    );
+}
+
+#[tokio::test]
+async fn metrics_in_both_formats() {
+    let admin = admin(Fake::default());
+    let (status, media_type, text) = ask(&admin, Method::GET, "/metrics", "*/*").await;
+    assert_eq!(
+        (status, media_type.as_str()),
+        (200, "text/plain; version=0.0.4; charset=utf-8")
+    );
+    assert!(text.contains("gateway_memory_store_keys 17\n") && !text.contains("# EOF"));
+    let (_, media_type, text) = ask(&admin, Method::GET, "/metrics", "application/openmetrics-text").await;
+    assert!(media_type.starts_with("application/openmetrics-text; version=1.0.0"));
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn what_is_not_there_and_what_cannot_be_done() {
+    let admin = admin(Fake::default());
+    for (method, target, expected) in [
+        (Method::GET, "/", 404),
+        (Method::GET, "/healthz/", 404),
+        (Method::POST, "/nothing", 404),
+        (Method::POST, "/healthz", 405),
+        (Method::DELETE, "/api/status", 405),
+    ] {
+        let (status, media_type, body) = ask(&admin, method, target, "*/*").await;
+        assert_eq!(
+            (status, media_type.as_str()),
+            (expected, "application/problem+json"),
+            "{target}"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["status"], expected);
+    }
+    let post = Request::post("/metrics").body(()).unwrap();
+    assert_eq!(admin.answer(&post).headers()[ALLOW], "GET, HEAD");
+}
+
+#[tokio::test]
+async fn over_a_socket_until_it_is_stopped() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(serve(listener, admin(Fake::default()), async {
+        stopped.await.unwrap();
+    }));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(b"HEAD /readyz HTTP/1.1\r\nhost: a\r\n\r\n")
+        .await
+        .unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        assert!(stream.read_buf(&mut head).await.unwrap() > 0, "closed after {head:?}");
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    stop.send(()).unwrap();
+    server.await.unwrap();
+    assert_eq!(
+        stream.read_buf(&mut head).await.unwrap_or(0),
+        0,
+        "the connection has ended"
+    );
+}
