@@ -76,6 +76,10 @@ fn run(config_path: PathBuf, overrides: Overrides) -> ExitCode {
             print_problems(&error);
             ExitCode::from(WRONG)
         }
+        Err(error @ AppError::Build(_)) => {
+            failed(&error);
+            ExitCode::from(WRONG)
+        }
         Err(error) => failed(&error),
     }
 }

@@ -1,8 +1,12 @@
 //! Trigger → load → build → swap → outcome.
+//!
+//! SIGHUP, a change of the file and the admin API all do the same thing: read the text, check it whole, compare it with
+//! what runs, build a whole snapshot, swap once. What fails on the way changes nothing, so there is no way back to have.
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use arc_swap::ArcSwap;
@@ -10,8 +14,13 @@ use limiter_core::{Clock, Timestamp};
 
 use crate::{
     config::{self, Config, ConfigError, Overrides},
+    metrics::ReloadKind,
     snapshot::{Shared, Snapshot},
 };
+
+#[cfg(test)]
+mod tests;
+mod watch;
 
 /// How a reload ended.
 #[derive(Debug)]
@@ -32,6 +41,38 @@ pub enum ReloadOutcome {
     Rejected(Box<dyn std::error::Error + Send + Sync>),
 }
 
+impl ReloadOutcome {
+    /// The word for it.
+    #[must_use]
+    pub fn kind(&self) -> ReloadKind {
+        match self {
+            Self::Unchanged => ReloadKind::Unchanged,
+            Self::Applied { .. } => ReloadKind::Applied,
+            Self::RestartRequired { .. } => ReloadKind::RestartRequired,
+            Self::Rejected(_) => ReloadKind::Rejected,
+        }
+    }
+
+    /// Why the file was not taken; a line a problem.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        match self {
+            Self::Unchanged | Self::Applied { .. } => None,
+            Self::RestartRequired { fields } => Some(format!("needs restart: {}", fields.join(", "))),
+            Self::Rejected(error) => {
+                let mut text = error.to_string();
+                let mut cause = error.source();
+                while let Some(error) = cause {
+                    text.push_str(": ");
+                    text.push_str(&error.to_string());
+                    cause = error.source();
+                }
+                Some(text)
+            }
+        }
+    }
+}
+
 /// What asked for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
@@ -41,6 +82,16 @@ pub enum Trigger {
     FileChange,
     /// The admin API.
     Admin,
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Signal => "SIGHUP",
+            Self::FileChange => "file change",
+            Self::Admin => "admin",
+        })
+    }
 }
 
 /// A configuration file, and what the command line puts in place of its words.
@@ -80,12 +131,15 @@ impl Source {
     /// # Errors
     /// Every problem of the file at once.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
-        let mut config = config::load(&self.path)?;
+        let text = config::read(&self.path)?;
+        let config = self.check(&text)?;
+        Ok(Loaded { config, text })
+    }
+
+    fn check(&self, text: &str) -> Result<Config, ConfigError> {
+        let mut config = config::parse(&self.path.display().to_string(), text)?;
         self.overrides.apply(&mut config);
-        Ok(Loaded {
-            config,
-            text: Arc::from(""),
-        })
+        Ok(config)
     }
 }
 
@@ -107,6 +161,17 @@ pub struct Reloader {
     current: Arc<ArcSwap<Snapshot>>,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
+    /// Held for a whole reload: they run one at a time.
+    texts: Mutex<Texts>,
+    last: Mutex<Option<LastReload>>,
+}
+
+#[derive(Debug)]
+struct Texts {
+    /// What the running configuration was read from.
+    running: Arc<str>,
+    /// What was last looked at, whatever came of it: the same again is no change of the file.
+    seen: Arc<str>,
 }
 
 impl Reloader {
@@ -119,29 +184,121 @@ impl Reloader {
         shared: Arc<Shared>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let _ = text;
         Self {
             source,
             current,
             shared,
             clock,
+            texts: Mutex::new(Texts {
+                running: Arc::clone(&text),
+                seen: text,
+            }),
+            last: Mutex::default(),
         }
     }
 
     /// Loads, compares, builds and swaps; one at a time. Logs and counts the outcome.
+    ///
+    /// Blocks for as long as reading and checking the file takes.
     pub fn reload(&self, trigger: Trigger) -> ReloadOutcome {
-        let _ = (trigger, &self.source, &self.current, &self.shared, &self.clock);
-        ReloadOutcome::Unchanged
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = match config::read(&self.source.path) {
+            Ok(text) => self.take(&mut texts, text),
+            Err(error) => ReloadOutcome::Rejected(error.into()),
+        };
+        self.tell(trigger, &outcome);
+        outcome
+    }
+
+    /// As [`Self::reload`], but only where the file has another content than when it was last looked at.
+    ///
+    /// # Errors
+    /// Where it cannot be read, which is no outcome: it may be in the middle of being replaced.
+    fn reload_if_changed(&self) -> Result<Option<ReloadOutcome>, ConfigError> {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = config::read(&self.source.path)?;
+        if text == texts.seen {
+            return Ok(None);
+        }
+        let outcome = self.take(&mut texts, text);
+        self.tell(Trigger::FileChange, &outcome);
+        Ok(Some(outcome))
+    }
+
+    /// Whether the file has another content than when it was last looked at. A file that cannot be read has none.
+    fn is_changed(&self) -> bool {
+        let seen = Arc::clone(&self.texts.lock().unwrap_or_else(PoisonError::into_inner).seen);
+        config::read(&self.source.path).is_ok_and(|text| text != seen)
+    }
+
+    /// Takes `text` in place of the running configuration, or leaves that as it is.
+    fn take(&self, texts: &mut Texts, text: Arc<str>) -> ReloadOutcome {
+        texts.seen = Arc::clone(&text);
+        if text == texts.running {
+            return ReloadOutcome::Unchanged;
+        }
+        let config = match self.source.check(&text) {
+            Ok(config) => config,
+            Err(error) => return ReloadOutcome::Rejected(error.into()),
+        };
+        let running = self.current.load_full();
+        let fields = needs_restart(&running.config, &config);
+        if !fields.is_empty() {
+            return ReloadOutcome::RestartRequired { fields };
+        }
+        let version = running.version + 1;
+        match Snapshot::build(version, Arc::new(config), &self.shared) {
+            Ok(snapshot) => {
+                self.current.store(Arc::new(snapshot));
+                texts.running = text;
+                ReloadOutcome::Applied { version }
+            }
+            Err(error) => ReloadOutcome::Rejected(error.into()),
+        }
+    }
+
+    fn tell(&self, trigger: Trigger, outcome: &ReloadOutcome) {
+        let error = outcome.error();
+        let file = self.source.path.display();
+        // One line an outcome, also where a file has several problems.
+        let problems = error.as_deref().unwrap_or_default().replace('\n', "; ");
+        match outcome {
+            ReloadOutcome::Applied { version } => tracing::info!(%trigger, version, "configuration {file} applied"),
+            ReloadOutcome::Unchanged => tracing::info!(%trigger, "configuration {file} unchanged"),
+            ReloadOutcome::RestartRequired { .. } => {
+                tracing::error!(%trigger, "configuration {file} not applied, it {problems}");
+            }
+            ReloadOutcome::Rejected(_) => tracing::error!(%trigger, "configuration rejected: {problems}"),
+        }
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(LastReload {
+            outcome: outcome.kind().as_str(),
+            at: self.clock.now(),
+            error,
+        });
     }
 
     /// The last reload; `None` before the first.
     #[must_use]
     pub fn last_reload(&self) -> Option<LastReload> {
-        None
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reloads on SIGHUP and on every change of the file, for as long as it is polled.
     pub async fn watch(self: Arc<Self>) {
-        std::future::pending::<()>().await;
+        tokio::join!(watch::signals(&self), watch::file(&self));
     }
+}
+
+/// The fields in which the two differ and which a running process cannot change.
+fn needs_restart(running: &Config, wanted: &Config) -> Vec<&'static str> {
+    let differences = [
+        ("listen", running.listen != wanted.listen),
+        ("admin", running.admin.address != wanted.admin.address),
+        ("server.workers", running.server.workers != wanted.server.workers),
+    ];
+    differences
+        .into_iter()
+        .filter(|(_, differs)| *differs)
+        .map(|(name, _)| name)
+        .collect()
 }

@@ -1,0 +1,212 @@
+//! Reloads, and the ways in which a file is changed.
+
+use std::{fs, os::unix::fs::symlink, path::PathBuf, time::Duration};
+
+use limiter_core::MonotonicClock;
+use tempfile::TempDir;
+use tokio::runtime::Handle;
+
+use super::*;
+
+struct Running {
+    folder: TempDir,
+    path: PathBuf,
+    current: Arc<ArcSwap<Snapshot>>,
+    reloader: Arc<Reloader>,
+}
+
+fn yaml(drain: &str) -> String {
+    format!("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nserver: {{drain: {drain}}}\n")
+}
+
+/// A reloader of `FOLDER/gateway.yaml`, made by `lay_out`.
+fn run(lay_out: impl FnOnce(&Path)) -> Running {
+    let folder = TempDir::new().unwrap();
+    lay_out(folder.path());
+    let path = folder.path().join("gateway.yaml");
+    let source = Source::new(&path, Overrides::default());
+    let shared = Shared::new(Handle::current());
+    let Loaded { config, text } = source.load().unwrap();
+    let current = Arc::new(ArcSwap::from_pointee(
+        Snapshot::build(1, Arc::new(config), &shared).unwrap(),
+    ));
+    let clock = Arc::new(MonotonicClock::new());
+    let reloader = Arc::new(Reloader::new(source, text, Arc::clone(&current), shared, clock));
+    Running {
+        folder,
+        path,
+        current,
+        reloader,
+    }
+}
+
+fn plain() -> Running {
+    run(|folder| fs::write(folder.join("gateway.yaml"), yaml("1s")).unwrap())
+}
+
+impl Running {
+    fn drain_secs(&self) -> u64 {
+        self.current.load().config.server.drain.as_secs()
+    }
+
+    fn last(&self) -> LastReload {
+        self.reloader.last_reload().unwrap()
+    }
+
+    async fn wait_for(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let wait = async {
+            while !is_so(self) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // Promised is 1 s; the rest is for a machine that is busy with other tests.
+        tokio::time::timeout(Duration::from_secs(5), wait)
+            .await
+            .unwrap_or_else(|_| panic!("not in time: {what}"));
+    }
+}
+
+#[tokio::test]
+async fn says_how_it_ended() {
+    let running = plain();
+    assert!(running.reloader.last_reload().is_none());
+    let reload = || running.reloader.reload(Trigger::Admin);
+
+    assert!(matches!(reload(), ReloadOutcome::Unchanged));
+    fs::write(&running.path, yaml("2s")).unwrap();
+    assert!(matches!(reload(), ReloadOutcome::Applied { version: 2 }));
+    assert_eq!((running.drain_secs(), running.current.load().version), (2, 2));
+    assert_eq!(running.last().outcome, "applied");
+
+    fs::write(&running.path, yaml("2")).unwrap();
+    assert!(matches!(reload(), ReloadOutcome::Rejected(_)));
+    assert!(
+        running
+            .last()
+            .error
+            .unwrap()
+            .contains("gateway.yaml:3:17: server.drain: 2 has no unit")
+    );
+
+    let moved = yaml("3s")
+        .replace("listen: 127.0.0.1:0", "listen: 127.0.0.1:1")
+        .replace("drain", "workers: 3, drain");
+    fs::write(&running.path, moved).unwrap();
+    assert!(matches!(reload(), ReloadOutcome::RestartRequired { fields } if fields == ["listen", "server.workers"]));
+    assert_eq!(running.last().error.unwrap(), "needs restart: listen, server.workers");
+    assert_eq!(running.last().outcome, "restart_required");
+
+    fs::write(&running.path, yaml("2s")).unwrap();
+    assert!(matches!(reload(), ReloadOutcome::Unchanged), "back to what runs");
+    assert_eq!(running.last().error, None);
+    assert_eq!(running.current.load().version, 2);
+
+    fs::remove_file(&running.path).unwrap();
+    assert!(matches!(reload(), ReloadOutcome::Rejected(_)));
+    assert_eq!(running.drain_secs(), 2);
+}
+
+#[tokio::test]
+async fn a_file_change_is_told_once() {
+    let running = plain();
+    assert!(
+        running.reloader.reload_if_changed().unwrap().is_none(),
+        "nothing changed"
+    );
+    fs::write(&running.path, "limits: [").unwrap();
+    assert!(matches!(
+        running.reloader.reload_if_changed().unwrap(),
+        Some(ReloadOutcome::Rejected(_))
+    ));
+    assert!(
+        running.reloader.reload_if_changed().unwrap().is_none(),
+        "still the same mistake"
+    );
+    fs::remove_file(&running.path).unwrap();
+    assert!(
+        running.reloader.reload_if_changed().is_err(),
+        "a file in the middle of being replaced is no outcome"
+    );
+    assert_eq!(running.last().outcome, "rejected");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_every_way_of_writing() {
+    let running = plain();
+    let watch = tokio::spawn(Arc::clone(&running.reloader).watch());
+    let beside = running.folder.path().join("gateway.yaml.new");
+    let backup = running.folder.path().join("gateway.yaml~");
+    let mut secs = 1;
+    // Twice each, for a watch that is lost shows the second time.
+    for _ in 0..2 {
+        let mut expect = async |what: &str, write: &dyn Fn(&str)| {
+            secs += 1;
+            write(&yaml(&format!("{secs}s")));
+            running.wait_for(what, |running| running.drain_secs() == secs).await;
+        };
+        expect("in place", &|text| fs::write(&running.path, text).unwrap()).await;
+        expect("rename over", &|text| {
+            fs::write(&beside, text).unwrap();
+            fs::rename(&beside, &running.path).unwrap();
+        })
+        .await;
+        expect("backup, then a new file", &|text| {
+            fs::rename(&running.path, &backup).unwrap();
+            fs::write(&running.path, text).unwrap();
+        })
+        .await;
+        expect("delete and create", &|text| {
+            fs::remove_file(&running.path).unwrap();
+            fs::write(&running.path, text).unwrap();
+        })
+        .await;
+    }
+    assert_eq!(running.current.load().version, secs, "one version a change");
+    watch.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_went_away_is_taken_when_it_is_back() {
+    let running = plain();
+    let watch = tokio::spawn(Arc::clone(&running.reloader).watch());
+    fs::write(&running.path, yaml("2s")).unwrap();
+    running
+        .wait_for("the watch is up", |running| running.drain_secs() == 2)
+        .await;
+    fs::remove_file(&running.path).unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(
+        (running.drain_secs(), running.last().outcome),
+        (2, "applied"),
+        "the old one stays"
+    );
+    fs::write(&running.path, yaml("3s")).unwrap();
+    running
+        .wait_for("it is back", |running| running.drain_secs() == 3)
+        .await;
+    watch.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_a_mounted_config_map() {
+    let version = |folder: &Path, n: u64| {
+        let name = format!("..v{n}");
+        fs::create_dir(folder.join(&name)).unwrap();
+        fs::write(folder.join(&name).join("gateway.yaml"), yaml(&format!("{n}s"))).unwrap();
+        symlink(&name, folder.join("..data_tmp")).unwrap();
+        fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
+    };
+    let running = run(|folder| {
+        version(folder, 1);
+        symlink("..data/gateway.yaml", folder.join("gateway.yaml")).unwrap();
+    });
+    let watch = tokio::spawn(Arc::clone(&running.reloader).watch());
+    for n in 2..5 {
+        version(running.folder.path(), n);
+        fs::remove_dir_all(running.folder.path().join(format!("..v{}", n - 1))).unwrap();
+        running
+            .wait_for("the link was swapped", |running| running.drain_secs() == n)
+            .await;
+    }
+    watch.abort();
+}
