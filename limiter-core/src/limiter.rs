@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::{
     decision::{Decision, INLINE_LAYERS},
-    policy::{OnFailure, Policy},
-    store::{Answer, Ask, Store, StoreError},
+    policy::OnFailure,
+    store::{Answer, Ask, OwnedAsks, Store, StoreError},
 };
 
 /// Answers "may this pass?": asks the store, and applies each layer's failure policy where the store cannot answer.
@@ -120,11 +120,10 @@ enum Plan {
 }
 
 /// The `local` layers of a request, owned.
+#[derive(Default)]
 struct Kept {
     layers: SmallVec<[usize; INLINE_LAYERS]>,
-    asks: SmallVec<[(Arc<Policy>, u64, usize); 4]>,
-    /// All keys, one after the other; each ask has the end of its own.
-    keys: String,
+    asks: OwnedAsks,
 }
 
 impl Plan {
@@ -132,16 +131,11 @@ impl Plan {
         if let Some(by) = asks.iter().position(|a| a.policy.on_failure() == OnFailure::Closed) {
             return Self::Closed { by };
         }
-        let mut kept = Kept {
-            layers: SmallVec::new(),
-            asks: SmallVec::new(),
-            keys: String::new(),
-        };
+        let mut kept = Kept::default();
         for (layer, ask) in asks.iter().enumerate() {
             if ask.policy.on_failure() == OnFailure::Local {
-                kept.keys.push_str(ask.key);
                 kept.layers.push(layer);
-                kept.asks.push((Arc::clone(ask.policy), ask.cost, kept.keys.len()));
+                kept.asks.push(ask);
             }
         }
         Self::Local(kept)
@@ -163,17 +157,10 @@ impl Plan {
 
 impl Kept {
     fn decide(&self, fallback: &dyn Store) -> Answer {
-        if self.asks.is_empty() {
+        if self.layers.is_empty() {
             return Answer::Ready(Ok(Decision::unlimited()));
         }
-        let mut start = 0;
-        let mut asks = SmallVec::<[Ask<'_>; INLINE_LAYERS]>::new();
-        for (policy, cost, end) in &self.asks {
-            let (key, cost) = (&self.keys[start..*end], *cost);
-            asks.push(Ask { policy, key, cost });
-            start = *end;
-        }
-        fallback.decide(&asks)
+        fallback.decide(&self.asks.asks())
     }
 }
 
@@ -202,6 +189,7 @@ mod tests {
     use crate::{
         algorithm::{Align, FixedWindow},
         decision::{Reading, Verdict, Wait},
+        policy::Policy,
         store::Health,
     };
 

@@ -3,10 +3,12 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 mod memory;
+mod owned;
 #[cfg(feature = "redis")]
 mod redis;
 
 pub use memory::MemoryStore;
+pub(crate) use owned::OwnedAsks;
 #[cfg(feature = "redis")]
 pub use redis::{RedisConfig, RedisStore, StoreObserver};
 

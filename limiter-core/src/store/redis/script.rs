@@ -12,7 +12,7 @@ mod replay;
 #[cfg(feature = "test-util")]
 pub mod testing;
 
-pub(crate) use batch::{Added, Arguments, Batch};
+pub(crate) use batch::{Added, Arguments, Batch, KEYS_MAX, LAYERS_MAX, REQUESTS_MAX};
 pub(crate) use replay::{Replay, Reply};
 
 /// Which time the script goes by.

@@ -1,0 +1,334 @@
+//! The connections, as fred keeps them, and what had to be added around it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fred::{
+    clients::Client,
+    error::{Error, ErrorKind},
+    interfaces::{ClientLike, Resp3Frame},
+    types::{
+        Builder, ClusterHash, CustomCommand, Value,
+        config::{Config, Options, ReconnectPolicy, UnresponsiveConfig},
+    },
+};
+use tokio::{runtime::Handle, task::JoinHandle};
+use tracing::warn;
+
+use super::RedisConfig;
+use crate::store::StoreError;
+
+/// Pause before a router that ended is started again.
+const RESTART_PAUSE: Duration = Duration::from_millis(250);
+/// Bound of a connect, and of each command of fred's own that follows it.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
+/// The least time without an answer after which a connection counts as dead.
+const MIN_UNRESPONSIVE: Duration = Duration::from_millis(250);
+/// Longest pause between two attempts to connect, in ms.
+const MAX_RECONNECT_PAUSE_MS: u32 = 500;
+
+/// Why a call has no usable answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// No answer in time. It may have run, or may run later.
+    #[error("no answer in time")]
+    Timeout,
+    /// No connection, or it broke. It may have run.
+    #[error("no connection: {0}")]
+    Lost(String),
+    /// The server does not know the script. It did not run.
+    #[error("the script is not known, though it was just loaded")]
+    NoScript,
+    /// This server is not, or not yet, the one to ask: a replica, loading, without its primary. It did not run.
+    #[error("not the server to ask: {0}")]
+    Misdirected(String),
+    /// Any other error of the server.
+    #[error("{0}")]
+    Server(String),
+    /// A reply that cannot be read.
+    #[error("the reply cannot be read: {0}")]
+    Unreadable(&'static str),
+}
+
+impl Failure {
+    /// What a client of the store is told.
+    pub(super) fn to_error(&self) -> StoreError {
+        match self {
+            Self::Timeout => StoreError::Timeout,
+            Self::Lost(_) => StoreError::Unavailable,
+            Self::NoScript => StoreError::Server("NOSCRIPT".into()),
+            Self::Misdirected(text) | Self::Server(text) => StoreError::Server(text.as_str().into()),
+            Self::Unreadable(why) => StoreError::Protocol(why),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    /// From what is said of a reply.
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Protocol(why) => Self::Unreadable(why),
+            other => Self::Server(other.to_string()),
+        }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let text = || error.details().to_owned();
+        match error.kind() {
+            ErrorKind::Timeout => return Self::Timeout,
+            ErrorKind::IO | ErrorKind::Canceled => return Self::Lost(text()),
+            _ => {}
+        }
+        match error.details().split(' ').next() {
+            Some("NOSCRIPT") => Self::NoScript,
+            Some("READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "MOVED") => Self::Misdirected(text()),
+            // fred's words where its router task has ended.
+            _ if error.details().starts_with("Failed to send command to router") => Self::Lost(text()),
+            _ => Self::Server(text()),
+        }
+    }
+}
+
+/// How the script is named in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// By its hash.
+    EvalSha,
+    /// By its text, which also loads it.
+    Eval,
+}
+
+/// A few connections to the same server; more than one, so that a stuck one does not stop all.
+#[derive(Debug)]
+pub(super) struct Connections {
+    list: Box<[Connection]>,
+    next: AtomicUsize,
+    unresponsive: Duration,
+}
+
+#[derive(Debug)]
+struct Connection {
+    client: Client,
+    /// Whether fred's router task runs. Where it died, fred's own state may go on saying `Connected`.
+    routed: AtomicBool,
+}
+
+impl Connection {
+    fn is_up(&self) -> bool {
+        self.routed.load(Ordering::Acquire) && self.client.is_connected()
+    }
+}
+
+impl Connections {
+    /// Connections that are not being made yet.
+    ///
+    /// # Errors
+    /// Where the URL cannot be used.
+    pub(super) fn new(config: &RedisConfig) -> Result<Self, StoreError> {
+        let list = (0..config.connections.max(1))
+            .map(|_| {
+                let client = client(config)?;
+                let routed = AtomicBool::new(false);
+                Ok(Connection { client, routed })
+            })
+            .collect::<Result<_, StoreError>>()?;
+        let next = AtomicUsize::new(0);
+        let unresponsive = unresponsive(config);
+        Ok(Self {
+            list,
+            next,
+            unresponsive,
+        })
+    }
+
+    /// Keeps every connection being made, in tasks of `runtime`, until the returned guards are dropped.
+    pub(super) fn supervise(self: &Arc<Self>, runtime: &Handle) -> Vec<TaskGuard> {
+        let one = |at| {
+            let connections = Arc::clone(self);
+            TaskGuard(runtime.spawn(async move { connections.supervise_one(at).await }))
+        };
+        (0..self.list.len()).map(one).collect()
+    }
+
+    /// fred's router task can end for good (an error that it does not recover from), and nothing in fred starts it again.
+    async fn supervise_one(&self, at: usize) {
+        let connection = &self.list[at];
+        loop {
+            connection.routed.store(true, Ordering::Release);
+            let mut router = TaskGuard(connection.client.connect());
+            let ended = (&mut router.0).await;
+            connection.routed.store(false, Ordering::Release);
+            let why = match ended {
+                Ok(Ok(())) => "it ended by itself".to_owned(),
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            warn!(
+                connection = at,
+                error = why,
+                "the connection to redis gave up; it is started again"
+            );
+            tokio::time::sleep(RESTART_PAUSE).await;
+        }
+    }
+
+    /// How long a probe waits: longer than it takes to find a connection dead, so that no other probe is written meanwhile and
+    /// puts that off.
+    pub(super) fn patience(&self) -> Duration {
+        self.unresponsive * 3 / 2
+    }
+
+    /// Whether any connection is up, as far as is known.
+    pub(super) fn any_up(&self) -> bool {
+        self.list.iter().any(Connection::is_up)
+    }
+
+    /// Runs the script once and gives its reply.
+    ///
+    /// Never sends twice. A call that timed out before it was written is not written any more.
+    pub(super) async fn send(&self, call: Call, args: Vec<Value>, timeout: Duration) -> Result<Bytes, Failure> {
+        let Some(connection) = self.pick() else {
+            return Err(Failure::Lost("not connected".to_owned()));
+        };
+        let name = match call {
+            Call::EvalSha => "EVALSHA",
+            Call::Eval => "EVAL",
+        };
+        // Not `evalsha()`: that ignores the options. The slot plays no part with a single server.
+        let command = CustomCommand::new_static(name, ClusterHash::Custom(0), false);
+        let options = Options {
+            fail_fast: true,
+            max_attempts: Some(1),
+            // Zero would mean none.
+            timeout: Some(timeout.max(Duration::from_millis(1))),
+            ..Options::default()
+        };
+        let reply = connection.client.with_options(&options).custom_raw(command, args).await;
+        match reply.map_err(|error| Failure::from(&error))? {
+            Resp3Frame::BlobString { data, .. } => Ok(data),
+            Resp3Frame::SimpleError { data, .. } => {
+                Err(Failure::from(&Error::new(ErrorKind::Unknown, data.to_string())))
+            }
+            _ => Err(Failure::Unreadable("it is not a string")),
+        }
+    }
+
+    /// Makes every connection anew. Returns once they stand.
+    pub(super) async fn reconnect(&self) {
+        for connection in &self.list {
+            if let Err(error) = connection.client.force_reconnection().await {
+                // The supervisor sees to it.
+                tracing::debug!(%error, "reconnecting failed");
+            }
+        }
+    }
+
+    /// The next connection, in turn, that is up.
+    fn pick(&self) -> Option<&Connection> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        (0..self.list.len())
+            .map(|i| &self.list[start.wrapping_add(i) % self.list.len()])
+            .find(|connection| connection.is_up())
+    }
+}
+
+fn client(config: &RedisConfig) -> Result<Client, StoreError> {
+    if !config.url.starts_with("redis://") {
+        return Err(StoreError::Config("the URL must begin with redis://".into()));
+    }
+    let mut fred_config =
+        Config::from_url_centralized(&config.url).map_err(|error| StoreError::Config(error.details().into()))?;
+    // Else a first attempt that fails would be the last.
+    fred_config.fail_fast = false;
+    // 0 attempts: for ever. With jitter or a first pause, fred would go on saying `Connected` for that long after a loss,
+    // and calls would wait for their deadline instead of failing at once.
+    let mut policy = ReconnectPolicy::new_exponential(0, 1, MAX_RECONNECT_PAUSE_MS, 2);
+    policy.set_jitter(0);
+    let unresponsive = unresponsive(config);
+    Builder::from_config(fred_config)
+        .with_connection_config(|c| {
+            c.connection_timeout = CONNECT_TIMEOUT;
+            c.internal_command_timeout = CONNECT_TIMEOUT;
+            // More would run a script again that may have run.
+            c.max_command_attempts = 1;
+            // Bounded by the calls in flight instead: with a bound here, the router dies when its own message does not fit.
+            c.max_command_buffer_len = 0;
+            c.tcp.nodelay = Some(true);
+            // Else a write into a black hole blocks until the kernel gives up, many minutes later.
+            #[cfg(target_os = "linux")]
+            {
+                c.tcp.user_timeout = Some(unresponsive * 2);
+            }
+            // Counts from the last write: it works only because the breaker stops writing.
+            c.unresponsive = UnresponsiveConfig {
+                max_timeout: Some(unresponsive),
+                interval: unresponsive / 4,
+            };
+        })
+        .with_performance_config(|p| p.default_command_timeout = config.timeout)
+        .set_policy(policy)
+        .build()
+        .map_err(|error| StoreError::Config(error.details().into()))
+}
+
+/// How long a connection may owe an answer before it counts as dead.
+fn unresponsive(config: &RedisConfig) -> Duration {
+    MIN_UNRESPONSIVE.max(config.timeout * 2)
+}
+
+/// A task that ends with its guard.
+#[derive(Debug)]
+pub(super) struct TaskGuard<T = ()>(pub(super) JoinHandle<T>);
+
+impl<T> Drop for TaskGuard<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(kind: ErrorKind, details: &'static str) -> Failure {
+        Failure::from(&Error::new(kind, details))
+    }
+
+    #[test]
+    fn errors_are_told_apart_by_what_they_say() {
+        use ErrorKind::{Canceled, Cluster, IO, Timeout, Unknown};
+        assert!(matches!(failure(Timeout, "Request timed out."), Failure::Timeout));
+        assert!(matches!(failure(IO, "Connection reset"), Failure::Lost(_)));
+        assert!(matches!(
+            failure(Canceled, "Connection closed unexpectedly."),
+            Failure::Lost(_)
+        ));
+        assert!(matches!(
+            failure(Unknown, "Failed to send command to router."),
+            Failure::Lost(_)
+        ));
+        assert!(matches!(
+            failure(Unknown, "NOSCRIPT No matching script."),
+            Failure::NoScript
+        ));
+        for text in ["READONLY You can't", "LOADING Redis is", "MASTERDOWN Link"] {
+            assert!(matches!(failure(Unknown, text), Failure::Misdirected(_)), "{text}");
+        }
+        assert!(matches!(
+            failure(Cluster, "CLUSTERDOWN Hash slot"),
+            Failure::Misdirected(_)
+        ));
+        assert!(matches!(
+            failure(Unknown, "OOM command not allowed"),
+            Failure::Server(_)
+        ));
+    }
+}

@@ -1,0 +1,135 @@
+//! What every store promises: one list of scenarios, run on the memory store and on the Redis store.
+
+use std::{sync::Arc, time::Duration};
+
+use limiter_core::{
+    Algorithm, Answer, Ask, Clock, Decision, Health, MemoryStore, OnFailure, Policy, Rate, RedisConfig, RedisStore,
+    Store, StoreError, Timestamp, Verdict, Wait,
+    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    test_util::{ManualClock, RedisServer},
+};
+
+#[path = "store_contract/redis_only.rs"]
+mod redis_only;
+#[path = "store_contract/scenarios.rs"]
+mod scenarios;
+
+/// The start of a window of 10 s, in 2026.
+const START: Timestamp = Timestamp::from_micros(1_796_040_000_000_000);
+const SECOND: Duration = Duration::from_secs(1);
+const MICRO: Duration = Duration::from_micros(1);
+
+/// A store, its clock, and what keeps it alive.
+struct World {
+    store: Arc<dyn Store>,
+    clock: Arc<ManualClock>,
+    server: Option<RedisServer>,
+}
+
+impl World {
+    fn memory() -> Self {
+        let clock = Arc::new(ManualClock::new(START));
+        Self {
+            store: Arc::new(MemoryStore::new(Arc::<ManualClock>::clone(&clock), 10_000)),
+            clock,
+            server: None,
+        }
+    }
+
+    async fn redis() -> Self {
+        let clock = Arc::new(ManualClock::new(START));
+        let server = RedisServer::start();
+        let runtime = tokio::runtime::Handle::current();
+        let store = RedisStore::start_with_clock(config(&server), &runtime, Arc::<ManualClock>::clone(&clock)).unwrap();
+        connected(&store).await;
+        Self {
+            store: Arc::new(store),
+            clock,
+            server: Some(server),
+        }
+    }
+
+    /// Both kinds, for a scenario that is run on each.
+    async fn both() -> [Self; 2] {
+        [Self::memory(), Self::redis().await]
+    }
+
+    async fn decide(&self, layers: &[(&Arc<Policy>, &str, u64)]) -> Decision {
+        decide(&*self.store, layers).await.unwrap()
+    }
+
+    /// Whether one unit passes.
+    async fn passes(&self, policy: &Arc<Policy>, key: &str) -> bool {
+        self.decide(&[(policy, key, 1)]).await.verdict == Verdict::Allowed
+    }
+
+    /// Of `offered` units, one by one, how many pass.
+    async fn passing(&self, policy: &Arc<Policy>, key: &str, offered: usize) -> usize {
+        let mut passed = 0;
+        for _ in 0..offered {
+            passed += usize::from(self.passes(policy, key).await);
+        }
+        passed
+    }
+
+    /// Units left, without taking any.
+    async fn remaining(&self, policy: &Arc<Policy>, key: &str) -> u64 {
+        self.decide(&[(policy, key, 0)]).await.readings[0].remaining
+    }
+}
+
+async fn decide(store: &dyn Store, layers: &[(&Arc<Policy>, &str, u64)]) -> Result<Decision, StoreError> {
+    let ask = |&(policy, key, cost)| Ask { policy, key, cost };
+    let answer = store.decide(&layers.iter().map(ask).collect::<Vec<_>>());
+    match answer {
+        Answer::Ready(result) => result,
+        Answer::Pending(result) => result.await,
+    }
+}
+
+fn config(server: &RedisServer) -> RedisConfig {
+    RedisConfig {
+        url: server.url(),
+        // Long enough for a busy machine. Deadlines are tested apart.
+        timeout: 2 * SECOND,
+        connections: 2,
+        prefix: "test".to_owned(),
+    }
+}
+
+async fn connected(store: &RedisStore) {
+    eventually("the store is connected", || store.health() == Health::Connected).await;
+}
+
+/// Waits for a state, up to a bound.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(tokio::time::timeout(10 * SECOND, wait).await.is_ok(), "never: {what}");
+}
+
+fn policy(name: &str, algorithm: impl Into<Algorithm>) -> Arc<Policy> {
+    Arc::new(Policy::new(name, algorithm, OnFailure::Closed))
+}
+
+/// A policy of every algorithm: `limit` at one moment, back within `window`.
+fn every_algorithm(limit: u64, window: Duration) -> Vec<Arc<Policy>> {
+    let rate = Rate {
+        units: limit,
+        per: window,
+    };
+    vec![
+        policy("token-bucket", TokenBucket::new(rate, limit).unwrap()),
+        policy("leaky-bucket", LeakyBucket::new(rate, limit).unwrap()),
+        policy("fixed-clock", FixedWindow::new(limit, window, Align::Clock).unwrap()),
+        policy(
+            "fixed-first",
+            FixedWindow::new(limit, window, Align::FirstRequest).unwrap(),
+        ),
+        policy("log", SlidingWindowLog::new(limit, window).unwrap()),
+        policy("counter", SlidingWindowCounter::new(limit, window, 5).unwrap()),
+    ]
+}

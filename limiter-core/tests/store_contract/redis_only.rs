@@ -1,0 +1,402 @@
+//! What only a server can do to a store: forget the script, restart, freeze, not be there.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use limiter_core::StoreObserver;
+
+use super::*;
+
+/// Notes what a store says of its calls.
+#[derive(Debug, Default)]
+struct Noted {
+    requests: AtomicUsize,
+    calls: AtomicUsize,
+    failures: Mutex<BTreeMap<&'static str, usize>>,
+}
+
+impl StoreObserver for Noted {
+    fn answered(&self, _took: Duration, requests: usize) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(requests, Ordering::Relaxed);
+    }
+
+    fn failed(&self, kind: &'static str) {
+        *self.failures.lock().unwrap().entry(kind).or_default() += 1;
+    }
+}
+
+impl Noted {
+    fn failures(&self, kind: &str) -> usize {
+        self.failures.lock().unwrap().get(kind).copied().unwrap_or_default()
+    }
+}
+
+const DEADLINE: Duration = Duration::from_millis(50);
+
+fn start(server: &RedisServer, timeout: Duration) -> (Arc<RedisStore>, Arc<Noted>) {
+    let noted = Arc::new(Noted::default());
+    let config = RedisConfig {
+        timeout,
+        ..config(server)
+    };
+    let runtime = tokio::runtime::Handle::current();
+    let store = RedisStore::start_observed(config, &runtime, Arc::<Noted>::clone(&noted)).unwrap();
+    (Arc::new(store), noted)
+}
+
+/// A quota that does not come back while a test runs.
+fn quotas(limit: u64) -> Vec<Arc<Policy>> {
+    every_algorithm(limit, 86_400 * SECOND)
+}
+
+fn allowed(result: &Result<Decision, StoreError>) -> bool {
+    matches!(result, Ok(decision) if decision.verdict == Verdict::Allowed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_deciders_on_two_stores_admit_exactly_the_quota() {
+    let server = RedisServer::start();
+    let stores = [start(&server, 5 * SECOND), start(&server, 5 * SECOND)];
+    for (store, _) in &stores {
+        connected(store).await;
+    }
+    for policy in quotas(500) {
+        let admitted = Arc::new(AtomicUsize::new(0));
+        let deciders: Vec<_> = (0..64)
+            .map(|i| {
+                let (store, policy) = (Arc::clone(&stores[i % 2].0), Arc::clone(&policy));
+                let admitted = Arc::clone(&admitted);
+                tokio::spawn(async move {
+                    for _ in 0..12 {
+                        let result = decide(&*store, &[(&policy, "k", 1)]).await;
+                        admitted.fetch_add(usize::from(allowed(&result)), Ordering::Relaxed);
+                        result.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for decider in deciders {
+            decider.await.unwrap();
+        }
+        assert_eq!(admitted.load(Ordering::Relaxed), 500, "{policy:?}");
+    }
+    let (calls, requests) = stores.iter().fold((0, 0), |(calls, requests), (_, noted)| {
+        (
+            calls + noted.calls.load(Ordering::Relaxed),
+            requests + noted.requests.load(Ordering::Relaxed),
+        )
+    });
+    assert_eq!(requests, 6 * 64 * 12, "each is decided once");
+    assert!(
+        calls < requests / 2,
+        "those that wait at the same moment share a call: {calls} calls"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_deciders_over_four_layers_admit_what_the_narrowest_allows() {
+    let server = RedisServer::start();
+    let stores = [start(&server, 5 * SECOND).0, start(&server, 5 * SECOND).0];
+    for store in &stores {
+        connected(store).await;
+    }
+    let wide = quotas(10_000);
+    let narrow = &quotas(500)[4];
+    let layers = [
+        policy("global", wide[0].algorithm().clone()),
+        policy("user", wide[2].algorithm().clone()),
+        policy("route", narrow.algorithm().clone()),
+        policy("ip", wide[5].algorithm().clone()),
+    ];
+    let admitted = Arc::new(AtomicUsize::new(0));
+    let deciders: Vec<_> = (0..64)
+        .map(|i| {
+            let (store, layers, admitted) = (Arc::clone(&stores[i % 2]), layers.clone(), Arc::clone(&admitted));
+            tokio::spawn(async move {
+                let (user, address) = (format!("user-{}", i % 7), format!("10.0.0.{}", i % 5));
+                let keys = ["*", &user, "r", &address];
+                let asks: Vec<_> = layers.iter().zip(keys).map(|(layer, key)| (layer, key, 1)).collect();
+                for _ in 0..12 {
+                    let result = decide(&*store, &asks).await;
+                    admitted.fetch_add(usize::from(allowed(&result)), Ordering::Relaxed);
+                    let verdict = result.unwrap().verdict;
+                    assert!(
+                        matches!(verdict, Verdict::Allowed | Verdict::Denied { by: 2, .. }),
+                        "{verdict:?}"
+                    );
+                }
+            })
+        })
+        .collect();
+    for decider in deciders {
+        decider.await.unwrap();
+    }
+    assert_eq!(admitted.load(Ordering::Relaxed), 500);
+    let global = decide(&*stores[0], &[(&layers[0], "*", 0)]).await.unwrap();
+    assert_eq!(
+        global.readings[0].remaining, 9_500,
+        "the refused ones took nothing from the layers before"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_key_expires() {
+    let server = RedisServer::start();
+    let (store, _) = start(&server, 2 * SECOND);
+    connected(&store).await;
+    for window in [SECOND * 60, SECOND * 3600] {
+        for policy in every_algorithm(100, window) {
+            let policy = super::policy(
+                &format!("{}-{}", policy.name(), window.as_secs()),
+                policy.algorithm().clone(),
+            );
+            for cost in [1, 7, 80] {
+                decide(&*store, &[(&policy, "k", cost)]).await.unwrap();
+            }
+            let names = server
+                .command(&["KEYS", &format!("test:{}*", policy.key_prefix())])
+                .texts();
+            assert_eq!(names, [format!("test:{}k", policy.key_prefix())]);
+            let left = server.command(&["PTTL", &names[0]]).int().unwrap();
+            let bound = i64::try_from(window.as_millis() * 2).unwrap();
+            assert!(left > 0 && left <= bound, "{policy:?}: {left} ms");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_was_forgotten_is_loaded_within_the_same_call() {
+    let server = RedisServer::start();
+    let (store, noted) = start(&server, 2 * SECOND);
+    connected(&store).await;
+    let policy = &quotas(100)[0];
+    for taken in 1..=20 {
+        assert_eq!(
+            server.command(&["SCRIPT", "FLUSH"]),
+            limiter_core::test_util::RedisReply::Text("OK".to_owned())
+        );
+        let decision = decide(&*store, &[(policy, "k", 1)]).await.unwrap();
+        assert_eq!(decision.readings[0].remaining, 100 - taken);
+    }
+    assert_eq!(noted.failures("server"), 0);
+    assert_eq!(store.health(), Health::Connected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_is_found_again() {
+    let mut server = RedisServer::start();
+    let (store, _) = start(&server, DEADLINE);
+    connected(&store).await;
+    let policy = &quotas(5)[0];
+    assert!(allowed(&decide(&*store, &[(policy, "k", 5)]).await));
+    for _ in 0..3 {
+        server.stop();
+        eventually("the loss shows, without traffic", || store.health() == Health::Down).await;
+        server.restart();
+        connected(&store).await;
+        assert!(
+            allowed(&decide(&*store, &[(policy, "k", 5)]).await),
+            "it came back empty"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_is_noticed_at_once_under_load() {
+    let mut server = RedisServer::start();
+    let (store, noted) = start(&server, SECOND);
+    connected(&store).await;
+    let policy = quotas(1_000_000).remove(0);
+    let clients: Vec<_> = (0..32)
+        .map(|_| {
+            let (store, policy) = (Arc::clone(&store), Arc::clone(&policy));
+            tokio::spawn(async move { while decide(&*store, &[(&policy, "k", 1)]).await.is_ok() {} })
+        })
+        .collect();
+    eventually("calls are answered", || noted.calls.load(Ordering::Relaxed) > 20).await;
+    server.stop();
+    let all = async {
+        for client in clients {
+            client.await.unwrap();
+        }
+    };
+    let noticed = tokio::time::timeout(SECOND / 2, all).await;
+    assert!(noticed.is_ok(), "nobody waits for the deadline of 1 s");
+    eventually("the store is down", || store.health() == Health::Down).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_costs_a_deadline_and_then_nothing() {
+    let server = RedisServer::start();
+    let (store, noted) = start(&server, DEADLINE);
+    connected(&store).await;
+    let policy = quotas(1_000_000).remove(0);
+    server.pause();
+    let mut longest = Duration::ZERO;
+    let began = tokio::time::Instant::now();
+    let mut unavailable = 0;
+    // Long enough for fred to find the connections dead, and to fail to make new ones.
+    while began.elapsed() < 2 * SECOND {
+        let asked = tokio::time::Instant::now();
+        let asks = [(&policy, "k", 1)];
+        for result in all((0..16).map(|_| decide(&*store, &asks))).await {
+            match result {
+                Err(StoreError::Unavailable) => unavailable += 1,
+                Err(StoreError::Timeout) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        longest = longest.max(asked.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(longest < DEADLINE * 3, "an answer took {longest:?}");
+    assert!(unavailable > 1_000, "most were not even asked: {unavailable}");
+    assert!(noted.failures("timeout") >= 1);
+    assert_eq!(store.health(), Health::Down);
+    let began = tokio::time::Instant::now();
+    server.resume();
+    connected(&store).await;
+    assert!(began.elapsed() < 2 * SECOND, "back only after {:?}", began.elapsed());
+    let decision = decide(&*store, &[(&policy, "k", 1)]).await.unwrap();
+    assert_eq!(
+        decision.readings[0].remaining, 999_999,
+        "what arrived too late was not charged"
+    );
+}
+
+/// Runs all at once.
+async fn all<F>(all: impl Iterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future,
+{
+    let mut all: Vec<_> = all.map(Box::pin).collect();
+    let mut done: Vec<Option<F::Output>> = all.iter().map(|_| None).collect();
+    std::future::poll_fn(|cx| {
+        let mut pending = false;
+        for (future, done) in all.iter_mut().zip(&mut done) {
+            if done.is_none() {
+                match future.as_mut().poll(cx) {
+                    std::task::Poll::Ready(output) => *done = Some(output),
+                    std::task::Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending {
+            std::task::Poll::Pending
+        } else {
+            std::task::Poll::Ready(())
+        }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_starts_without_a_server_and_connects_when_there_is_one() {
+    let mut server = RedisServer::reserve();
+    let (store, _) = start(&server, DEADLINE);
+    let policy = &quotas(5)[0];
+    assert_eq!(store.health(), Health::Down);
+    for _ in 0..100 {
+        let answer = store.decide(&[Ask {
+            policy,
+            key: "k",
+            cost: 1,
+        }]);
+        assert!(
+            matches!(answer, Answer::Ready(Err(StoreError::Unavailable))),
+            "nobody waits: {answer:?}"
+        );
+    }
+    server.restart();
+    connected(&store).await;
+    assert!(allowed(&decide(&*store, &[(policy, "k", 1)]).await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_not_charged_and_not_hammered() {
+    let server = RedisServer::start();
+    let (store, noted) = start(&server, DEADLINE);
+    connected(&store).await;
+    let policy = &quotas(5)[0];
+    assert!(allowed(&decide(&*store, &[(policy, "k", 1)]).await));
+    let primary = RedisServer::reserve();
+    drop(server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]));
+    let result = decide(&*store, &[(policy, "k", 1)]).await;
+    assert!(
+        matches!(&result, Err(StoreError::Server(text)) if text.starts_with("READONLY")),
+        "{result:?}"
+    );
+    let answer = store.decide(&[Ask {
+        policy,
+        key: "k",
+        cost: 1,
+    }]);
+    assert!(
+        matches!(answer, Answer::Ready(Err(StoreError::Unavailable))),
+        "{answer:?}"
+    );
+    let connections = |server: &RedisServer| {
+        let info = server.command(&["INFO", "stats"]);
+        let limiter_core::test_util::RedisReply::Text(info) = info else {
+            panic!("{info:?}")
+        };
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    let before = connections(&server);
+    tokio::time::sleep(SECOND).await;
+    let made = connections(&server) - before;
+    assert!(made <= 8, "{made} connections in a second");
+    assert!(noted.failures("server") >= 2, "it is probed");
+    drop(server.command(&["REPLICAOF", "NO", "ONE"]));
+    connected(&store).await;
+    assert_eq!(
+        decide(&*store, &[(policy, "k", 1)]).await.unwrap().readings[0].remaining,
+        3
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_dropped_leaves_no_connection() {
+    let server = RedisServer::start();
+    let (store, _) = start(&server, DEADLINE);
+    connected(&store).await;
+    drop(store);
+    let clients = || server.command(&["CLIENT", "LIST"]);
+    eventually(
+        "only ours is left",
+        || matches!(clients(), limiter_core::test_util::RedisReply::Text(list) if list.lines().count() == 1),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_url_that_cannot_be_used_is_refused() {
+    let runtime = tokio::runtime::Handle::current();
+    for url in [
+        "",
+        "localhost:6379",
+        "rediss://localhost",
+        "redis-sentinel://h/x",
+        "redis://[::1",
+        "redis://h:port",
+    ] {
+        let config = RedisConfig {
+            url: url.to_owned(),
+            timeout: DEADLINE,
+            connections: 1,
+            prefix: "test".to_owned(),
+        };
+        let result = RedisStore::start(config, &runtime);
+        assert!(matches!(result, Err(StoreError::Config(_))), "{url:?}: {result:?}");
+    }
+}
