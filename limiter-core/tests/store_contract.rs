@@ -1,4 +1,5 @@
 //! What every store promises: one list of scenarios, run on the memory store and on the Redis store.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics, in its helpers too")]
 
 use std::{sync::Arc, time::Duration};
 

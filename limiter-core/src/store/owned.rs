@@ -34,11 +34,6 @@ impl OwnedAsks {
         });
     }
 
-    /// How many.
-    pub(crate) fn len(&self) -> usize {
-        self.asks.len()
-    }
-
     /// As they were asked.
     pub(crate) fn asks(&self) -> SmallVec<[Ask<'_>; INLINE_LAYERS]> {
         let mut start = 0;

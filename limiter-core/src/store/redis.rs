@@ -24,7 +24,7 @@ use tracing::{debug, error, info, warn};
 use self::{
     breaker::Breaker,
     connection::{Call, Connections, Failure, TaskGuard},
-    group::{Batch, Group, Waiter},
+    group::{Batch, Full, Group, Waiter},
     script::{Arguments, LAYERS_MAX, Script, ScriptClock},
     server_clock::ServerClock,
 };
@@ -107,6 +107,8 @@ struct Shared {
     observer: Option<Arc<dyn StoreObserver>>,
     /// Wakes the probe.
     opened: Notify,
+    /// Tells the calls on their way that no connection is left.
+    lost: Notify,
     /// The server that we are connected to is the wrong one.
     misdirected: AtomicBool,
     /// When the last call was answered, in µs of our clock.
@@ -169,6 +171,7 @@ impl RedisStore {
             hasher: RandomState::new(),
             observer,
             opened: Notify::new(),
+            lost: Notify::new(),
             misdirected: AtomicBool::new(false),
             answered_at: AtomicU64::new(0),
             drift: AtomicU64::new(0),
@@ -202,7 +205,7 @@ impl Store for RedisStore {
         match shared.group.push(waiter) {
             Ok(Some(batch)) => launch(Arc::clone(shared), batch),
             Ok(None) => {}
-            Err(_) => return Answer::Ready(Err(StoreError::Unavailable)),
+            Err(Full) => return Answer::Ready(Err(StoreError::Unavailable)),
         }
         // Ends without an answer only where the runtime does.
         Answer::Pending(Box::pin(async move {
@@ -299,7 +302,10 @@ impl Shared {
         if opened {
             self.announce_loss(failure);
             self.opened.notify_one();
-            // From now on nobody waits. Those in a call have its answer, or their deadline.
+            if !self.connections.any_up() {
+                self.lost.notify_waiters();
+            }
+            // From now on nobody begins to wait.
             for mut waiter in self.group.drain() {
                 waiter.answer(Err(StoreError::Unavailable));
             }

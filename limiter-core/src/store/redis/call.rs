@@ -2,6 +2,7 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::{
@@ -27,9 +28,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut batch: Batch) {
         };
         let arguments = script_batch.arguments(&shared.config.prefix, shared.server_clock.at(last));
         let send = shared.send(call, &arguments, last.since(sent));
-        let result = in_time(&shared, &mut batch, send)
-            .await
-            .unwrap_or(Err(Failure::Timeout));
+        let result = in_time(&shared, &mut batch, send).await;
         let received = shared.now();
         let reply = match result {
             Err(Failure::NoScript) if call == Call::EvalSha => {
@@ -88,16 +87,30 @@ fn run_boxed(shared: Arc<Shared>, batch: Batch) -> std::pin::Pin<Box<dyn Future<
     Box::pin(run(shared, batch))
 }
 
-/// Waits for `send`, and meanwhile tells those whose deadline comes that there was no answer. `None` once all were told.
-async fn in_time<F: Future>(shared: &Shared, batch: &mut Batch, send: F) -> Option<F::Output> {
-    let mut send = pin!(send);
+/// Waits for `send`, and meanwhile tells those whose deadline comes that there was no answer.
+///
+/// A call may be stuck in fred's queue if it was made in the millisecond in which fred has not yet seen a loss that other calls
+/// have met: it is given up with the last connection.
+async fn in_time(
+    shared: &Shared,
+    batch: &mut Batch,
+    send: impl Future<Output = Result<Bytes, Failure>>,
+) -> Result<Bytes, Failure> {
+    let lost = || Err(Failure::Lost("given up with the last connection".to_owned()));
+    let (mut send, mut given_up) = (pin!(send), pin!(shared.lost.notified()));
+    if !shared.breaker.is_closed() {
+        return lost();
+    }
     loop {
         let now = shared.now();
         expire(batch, now);
-        let next = batch.iter().filter(|w| w.answer.is_some()).map(|w| w.deadline).min()?;
+        let Some(next) = batch.iter().filter(|w| w.answer.is_some()).map(|w| w.deadline).min() else {
+            return Err(Failure::Timeout);
+        };
         tokio::select! {
             biased;
-            result = &mut send => return Some(result),
+            result = &mut send => return result,
+            () = &mut given_up => return lost(),
             // Never early, and up to a millisecond late.
             () = sleep(next.since(now).max(Duration::from_micros(100))) => {}
         }

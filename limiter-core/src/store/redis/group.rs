@@ -52,6 +52,10 @@ impl Waiter {
     }
 }
 
+/// As many wait as can be served within a deadline.
+#[derive(Debug)]
+pub(super) struct Full;
+
 /// What leaves in one call.
 pub(super) type Batch = Vec<Waiter>;
 
@@ -71,11 +75,11 @@ impl Group {
     /// Adds a request. Gives the call that leaves now, if one does: [`Group::returned`] is owed for it.
     ///
     /// # Errors
-    /// Gives the request back where too many wait.
-    pub(super) fn push(&self, waiter: Waiter) -> Result<Option<Batch>, Waiter> {
+    /// [`Full`], where too many wait.
+    pub(super) fn push(&self, waiter: Waiter) -> Result<Option<Batch>, Full> {
         let mut state = self.lock();
         if state.waiting.len() >= MAX_WAITING {
-            return Err(waiter);
+            return Err(Full);
         }
         state.waiting.push_back(waiter);
         Ok(state.next_call())
@@ -126,8 +130,13 @@ impl State {
             }
             named += waiter.counters.len();
             if named > KEYS_MAX {
-                let seen =
-                    distinct.get_or_insert_with(|| batch.iter().flat_map(|waiter| &waiter.counters).copied().collect());
+                let seen = distinct.get_or_insert_with(|| {
+                    batch
+                        .iter()
+                        .flat_map(|waiter: &Waiter| &waiter.counters)
+                        .copied()
+                        .collect()
+                });
                 let more = waiter.counters.iter().filter(|hash| !seen.contains(hash)).count();
                 if seen.len() + more > KEYS_MAX && !batch.is_empty() {
                     self.waiting.push_front(waiter);
