@@ -1,7 +1,7 @@
 //! Counters in this process: sharded, bounded, and without a string for each.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -106,18 +106,26 @@ impl MemoryStore {
 
     /// Decides a request as [`Store::decide`] does: this store always answers, and at once.
     pub fn decide_now(&self, asks: &[Ask<'_>]) -> Decision {
-        let fingerprints: PerLayer<_> = asks
-            .iter()
-            .map(|ask| self.secret.fingerprint(ask.policy.key_prefix(), ask.key))
-            .collect();
-        let mut shards = Locked::new(&self.shards, &fingerprints);
+        let (mut layers, mut places) = (PerLayer::new(), PerLayer::new());
+        for ask in asks {
+            layers.push(Layer {
+                algorithm: ask.policy.algorithm(),
+                cost: ask.cost,
+            });
+            places.push(Place::new(self.secret.fingerprint(ask.policy.key_prefix(), ask.key)));
+        }
+        let mut shards = Locked::new(&self.shards, &places);
         // Read under the locks: else a decision that came later could be here first, and time would go back.
         let now = self.clock.now();
 
-        let mut held = Held::take(&mut shards, asks, &fingerprints, now);
-        let layers: PerLayer<_> = asks.iter().map(layer).collect();
-        let decision = decide(&layers, &mut held.counters, now);
-        held.put(&mut shards, asks, decision.verdict == Verdict::Allowed, now);
+        let mut counters = PerLayer::new();
+        for (layer, place) in layers.iter().zip(&mut places) {
+            let stored = place.take(shards.of(place.fingerprint), now);
+            counters.push(layer.algorithm.load(stored, now));
+        }
+        let decision = decide(&layers, &mut counters, now);
+        let charged = decision.verdict == Verdict::Allowed;
+        put(&mut shards, &layers, &places, &mut counters, charged, now);
         decision
     }
 
@@ -146,16 +154,9 @@ impl Store for MemoryStore {
     }
 }
 
-/// A panic under the lock leaves at worst a counter without its last charge: no reason to refuse everything after.
+/// A panic under the lock loses at worst the counters of one decision: no reason to refuse all others from then on.
 fn lock(shard: &Aligned) -> MutexGuard<'_, Shard> {
     shard.0.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn layer<'a>(ask: &Ask<'a>) -> Layer<'a> {
-    Layer {
-        algorithm: ask.policy.algorithm(),
-        cost: ask.cost,
-    }
 }
 
 /// The shards of one decision, locked.
@@ -164,14 +165,17 @@ struct Locked<'a> {
     set: u64,
     /// In ascending order.
     guards: PerLayer<MutexGuard<'a, Shard>>,
+    /// Shards of the store.
     count: usize,
 }
 
 impl<'a> Locked<'a> {
     /// Locks every shard needed once, in ascending order, so that two decisions never wait for each other.
-    fn new(shards: &'a [Aligned], fingerprints: &[Fingerprint]) -> Self {
+    fn new(shards: &'a [Aligned], places: &[Place]) -> Self {
         let count = shards.len();
-        let set = fingerprints.iter().fold(0, |set, one| set | 1 << one.shard(count));
+        let set = places
+            .iter()
+            .fold(0, |set, place| set | 1 << place.fingerprint.shard(count));
         let mut guards = PerLayer::new();
         let mut rest: u64 = set;
         while rest != 0 {
@@ -187,13 +191,7 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// The counters of one decision, out of their shards, settled to now.
-struct Held {
-    counters: PerLayer<Counter>,
-    places: PerLayer<Place>,
-}
-
-/// Where a counter has its place.
+/// Where a counter of a decision lives.
 struct Place {
     fingerprint: Fingerprint,
     /// Its entry, if it has one.
@@ -202,41 +200,46 @@ struct Place {
     stored: bool,
 }
 
-impl Held {
-    fn take(shards: &mut Locked<'_>, asks: &[Ask<'_>], fingerprints: &[Fingerprint], now: Timestamp) -> Self {
-        let (mut counters, mut places) = (PerLayer::new(), PerLayer::new());
-        for (ask, fingerprint) in asks.iter().zip(fingerprints) {
-            let shard = shards.of(*fingerprint);
-            let slot = shard.find(*fingerprint);
-            let stored = slot.and_then(|slot| shard.take(slot, now));
-            places.push(Place {
-                fingerprint: *fingerprint,
-                slot,
-                stored: stored.is_some(),
-            });
-            counters.push(ask.policy.algorithm().load(stored, now));
+impl Place {
+    fn new(fingerprint: Fingerprint) -> Self {
+        Self {
+            fingerprint,
+            slot: None,
+            stored: false,
         }
-        Self { counters, places }
     }
 
-    /// Puts the counters into their shards. Those that were there go back even if nothing was charged: time, or their
-    /// parameters, may have moved on. New ones are stored only if they were `charged`.
-    fn put(self, shards: &mut Locked<'_>, asks: &[Ask<'_>], charged: bool, now: Timestamp) {
-        let mut new = PerLayer::new();
-        for ((ask, place), counter) in asks.iter().zip(self.places).zip(self.counters) {
-            let is_charged = charged && ask.cost > 0;
-            if !place.stored && !is_charged {
+    /// Finds the counter and takes it out.
+    fn take(&mut self, shard: &mut Shard, now: Timestamp) -> Option<Counter> {
+        self.slot = shard.find(self.fingerprint);
+        let counter = shard.take(self.slot?, now);
+        self.stored = counter.is_some();
+        counter
+    }
+}
+
+/// Puts the counters of a decision into their places. Those that were there go back even if nothing was charged: time,
+/// or their parameters, may have moved on. New ones are stored only if they were charged.
+fn put(
+    shards: &mut Locked<'_>,
+    layers: &[Layer<'_>],
+    places: &[Place],
+    counters: &mut [Counter],
+    charged: bool,
+    now: Timestamp,
+) {
+    // In two rounds, because an insertion moves other entries.
+    for is_new in [false, true] {
+        for ((layer, place), counter) in layers.iter().zip(places).zip(&mut *counters) {
+            if place.slot.is_none() != is_new || !(place.stored || (charged && layer.cost > 0)) {
                 continue;
             }
-            let entry = Entry::new(place.fingerprint, counter, ask.policy.algorithm());
+            let entry = Entry::new(place.fingerprint, mem::take(counter), layer.algorithm);
+            let shard = shards.of(place.fingerprint);
             match place.slot {
-                Some(slot) => shards.of(place.fingerprint).replace(slot, entry),
-                None => new.push(entry),
+                Some(slot) => shard.replace(slot, entry),
+                None => shard.insert(entry, now),
             }
-        }
-        // Last, because an insertion moves other entries.
-        for entry in new {
-            shards.of(entry.fingerprint()).insert(entry, now);
         }
     }
 }

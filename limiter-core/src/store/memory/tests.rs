@@ -305,7 +305,12 @@ impl Model {
         let mut counters: Vec<_> = (asks.iter().zip(&stored))
             .map(|(ask, stored)| ask.policy.algorithm().load(stored.cloned(), now))
             .collect();
-        let layers: Vec<_> = asks.iter().map(layer).collect();
+        let layers: Vec<_> = (asks.iter())
+            .map(|ask| Layer {
+                algorithm: ask.policy.algorithm(),
+                cost: ask.cost,
+            })
+            .collect();
         let decision = decide(&layers, &mut counters, now);
         let charged = decision.verdict == Verdict::Allowed;
         let stored: Vec<_> = stored.iter().map(Option::is_some).collect();
