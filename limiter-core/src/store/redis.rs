@@ -302,10 +302,8 @@ impl Shared {
         if opened {
             self.announce_loss(failure);
             self.opened.notify_one();
-            if !self.connections.any_up() {
-                self.lost.notify_waiters();
-            }
-            // From now on nobody begins to wait.
+            // From now on nobody begins to wait. Those in a call have its answer or their deadline, or learn from the probe that
+            // no connection is left.
             for mut waiter in self.group.drain() {
                 waiter.answer(Err(StoreError::Unavailable));
             }

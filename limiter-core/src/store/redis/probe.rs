@@ -67,6 +67,7 @@ async fn wait_for_turn(shared: &Shared, pause: Duration) {
     }
     let since = shared.now();
     while !shared.connections.any_up() {
+        shared.lost.notify_waiters();
         if shared.now().since(since) > IDLE {
             shared.announce_loss(&Failure::Lost("not connected".to_owned()));
         }
