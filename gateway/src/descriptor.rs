@@ -112,15 +112,24 @@ struct Layer {
 }
 
 impl Layers {
-    /// The layers of a configuration. A glob that [`Glob::new`] refuses matches nothing: the configuration's check has
-    /// refused it before.
-    #[must_use]
-    pub fn build(limits: &[config::Layer], client_ip: &config::ClientIp, key_secret: Option<&str>) -> Self {
-        Self {
-            layers: limits.iter().map(Layer::new).collect(),
+    /// The layers of a configuration.
+    ///
+    /// # Errors
+    /// The index of the first layer with a glob that cannot be used, and why.
+    pub fn build(
+        limits: &[config::Layer],
+        client_ip: &config::ClientIp,
+        key_secret: Option<&str>,
+    ) -> Result<Self, (usize, BadGlob)> {
+        let layers = limits
+            .iter()
+            .enumerate()
+            .map(|(index, layer)| Layer::new(layer).map_err(|error| (index, error)));
+        Ok(Self {
+            layers: layers.collect::<Result<_, _>>()?,
             client_ip: client_ip.clone(),
             hasher: KeyHasher::new(key_secret.map(str::as_bytes)),
-        }
+        })
     }
 
     /// The policy of a layer.
@@ -227,18 +236,16 @@ fn value_of<'a>(
 }
 
 impl Layer {
-    fn new(config: &config::Layer) -> Self {
-        Self {
+    fn new(config: &config::Layer) -> Result<Self, BadGlob> {
+        let of_the_client = |part: &KeyPart| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_));
+        Ok(Self {
             policy: Arc::clone(&config.policy),
             key: config.key.clone().into(),
             on_missing_key: config.on_missing_key,
-            matches: Matcher::new(&config.matches),
+            matches: Matcher::new(&config.matches)?,
             cost: config.cost,
-            meets_preflights: !config
-                .key
-                .iter()
-                .any(|part| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_))),
-        }
+            meets_preflights: !config.key.iter().any(of_the_client),
+        })
     }
 }
 
@@ -289,16 +296,22 @@ struct Matcher {
 }
 
 impl Matcher {
-    fn new(config: &config::Match) -> Self {
-        let globs = || config.paths.iter().filter_map(|glob| Glob::new(glob).ok()).collect();
-        Self {
-            paths: (!config.paths.is_empty()).then(globs),
+    fn new(config: &config::Match) -> Result<Self, BadGlob> {
+        let globs = || {
+            config
+                .paths
+                .iter()
+                .map(|glob| Glob::new(glob))
+                .collect::<Result<_, _>>()
+        };
+        Ok(Self {
+            paths: if config.paths.is_empty() { None } else { Some(globs()?) },
             methods: config.methods.clone().into(),
             hosts: config.hosts.iter().map(|host| host.as_str().into()).collect(),
             headers: config.headers.clone().into(),
             ips: config.ips.clone().into(),
-            not: config.not.as_deref().map(|not| Box::new(Self::new(not))),
-        }
+            not: config.not.as_deref().map(Self::new).transpose()?.map(Box::new),
+        })
     }
 
     /// Whether every condition that is given holds, and `not`, as a whole, does not.

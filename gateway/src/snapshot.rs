@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     config::{self, Config},
-    descriptor::Layers,
+    descriptor::{BadGlob, Layers},
     route::{BadTemplate, Router},
     server::Connections,
 };
@@ -127,6 +127,15 @@ pub enum BuildError {
         #[source]
         error: BadTemplate,
     },
+    /// A layer's globs cannot be used.
+    #[error("limits[{index}].match cannot be used")]
+    Limit {
+        /// Its place in the file.
+        index: usize,
+        /// What is wrong.
+        #[source]
+        error: BadGlob,
+    },
 }
 
 impl Snapshot {
@@ -136,14 +145,15 @@ impl Snapshot {
     /// changed one starts here, before the swap.
     ///
     /// # Errors
-    /// Where a route's path or the store's settings cannot be used.
+    /// Where a route's path, a layer's globs or the store's settings cannot be used.
     pub fn build(version: u64, config: Arc<Config>, shared: &Arc<Shared>) -> Result<Self, BuildError> {
         let router = Router::build(&config.routes).map_err(|(index, error)| BuildError::Route { index, error })?;
         let key_secret = match &config.store {
             config::Store::Redis(redis) => redis.key_secret.as_deref(),
             config::Store::Memory { .. } => None,
         };
-        let layers = Layers::build(&config.limits, &config.client_ip, key_secret);
+        let layers = Layers::build(&config.limits, &config.client_ip, key_secret)
+            .map_err(|(index, error)| BuildError::Limit { index, error })?;
         let store = shared.store(&config.store)?;
         Ok(Self {
             version,

@@ -41,6 +41,8 @@ impl Glob {
     /// # Errors
     /// [`BadGlob`]
     pub fn new(glob: &str) -> Result<Self, BadGlob> {
+        // As everybody writes "every path".
+        let glob = if glob == "**" { "/**" } else { glob };
         if let Some(character) = glob.chars().find(|c| matches!(c, '?' | '#' | '[' | ']' | '{' | '}')) {
             return Err(BadGlob::Character(character));
         }
@@ -163,6 +165,8 @@ mod tests {
             ("/v1/orders/**", "/v1/orders/", true),
             ("/v1/orders/**", "/v1/orders/7/x", true),
             ("/v1/orders/**", "/v1/orders7", false),
+            ("**", "/", true),
+            ("**", "/a/b", true),
             ("/**", "/", true),
             ("/**", "/a/b", true),
             ("/**/x", "/x", true),
@@ -185,7 +189,7 @@ mod tests {
     fn refused() {
         for (glob, expected) in [
             ("v1", BadGlob::Path(path::BadPath::Relative)),
-            ("**", BadGlob::Path(path::BadPath::Relative)),
+            ("**/x", BadGlob::Path(path::BadPath::Relative)),
             ("/v1/orders/{id}", BadGlob::Character('{')),
             ("/v1/[ab]", BadGlob::Character('[')),
             ("/v1?x=1", BadGlob::Character('?')),

@@ -84,7 +84,7 @@ fn build(layers: &[config::Layer]) -> Layers {
         ipv4_prefix: 32,
         ipv6_prefix: 64,
     };
-    Layers::build(layers, &client_ip, None)
+    Layers::build(layers, &client_ip, None).unwrap()
 }
 
 fn keys(layers: &[config::Layer], request: &Request) -> Result<Vec<(usize, String)>, KeyError> {
@@ -353,4 +353,21 @@ fn costs_are_those_of_the_layers() {
             .collect::<Vec<_>>(),
         [1, 7]
     );
+}
+
+#[test]
+fn a_glob_that_cannot_be_used_is_refused_with_its_layer() {
+    let bad = Match {
+        paths: vec!["/a".to_owned(), "/v1/{id}".to_owned()],
+        ..Match::default()
+    };
+    let not = Match {
+        not: Some(Box::new(bad.clone())),
+        ..Match::default()
+    };
+    for bad in [bad, not] {
+        let client_ip = build(&[]).client_ip;
+        let refused = Layers::build(&[matching(Match::default()), matching(bad)], &client_ip, None).unwrap_err();
+        assert_eq!(refused, (1, BadGlob::Character('{')));
+    }
 }

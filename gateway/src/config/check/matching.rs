@@ -170,12 +170,9 @@ fn glob(scalar: &Scalar) -> Result<&str, String> {
             "`{segment}` mixes `**` with text, expected `**` as a whole segment such as `/v1/**`"
         ));
     }
-    if text
-        .split('/')
-        .any(|segment| segment.starts_with('{') && segment.ends_with('}'))
-    {
+    if text.contains(['{', '}', '[', ']']) {
         return Err(format!(
-            "`{text}` is a route's path, expected a glob: `*` for one segment, `**` for any number"
+            "`{text}` has brackets, expected a glob of `*` for one segment and `**` for any number"
         ));
     }
     Ok(text)
