@@ -70,6 +70,14 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
+/// The URL, fit for a log.
+fn without_credentials(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => format!("{}…{}", &url[..scheme + 3], &url[at..]),
+        _ => url.to_owned(),
+    }
+}
+
 /// Is told of every call to the store, for metrics. Called on the path of decisions: it must be quick.
 pub trait StoreObserver: fmt::Debug + Send + Sync + 'static {
     /// A call was answered: how long it took, how many requests it decided.
@@ -336,5 +344,17 @@ impl Shared {
     fn answered_within(&self, limit: Duration) -> bool {
         let at = Timestamp::from_micros(self.answered_at.load(Ordering::Relaxed));
         self.now().since(at) < limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_printed() {
+        assert_eq!(without_credentials("redis://u:p@ss@h:1/2"), "redis://…@h:1/2");
+        assert_eq!(without_credentials("redis://h:1/2"), "redis://h:1/2");
+        assert_eq!(without_credentials("p@h"), "p@h");
     }
 }

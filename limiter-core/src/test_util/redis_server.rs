@@ -1,6 +1,7 @@
 //! A real redis-server, for as long as its guard lives.
 
 use std::{
+    fs::{self, File},
     io::{self, BufRead, BufReader, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
@@ -86,7 +87,7 @@ impl RedisServer {
             // Another process was faster at this port.
             server.port = free_port();
         }
-        panic!("redis-server does not start: see {}", server.dir.path().display());
+        panic!("redis-server does not start: {}", server.last_words());
     }
 
     /// A port and a folder for a server that [`RedisServer::restart`] starts later.
@@ -130,7 +131,12 @@ impl RedisServer {
     /// Where it does not start.
     pub fn restart(&mut self) {
         self.stop();
-        assert!(self.launch(), "redis-server does not start on port {}", self.port);
+        assert!(
+            self.launch(),
+            "redis-server does not start on port {}: {}",
+            self.port,
+            self.last_words()
+        );
     }
 
     /// Freezes the server (SIGSTOP): connections stay, nothing is answered.
@@ -178,6 +184,14 @@ impl RedisServer {
         assert!(status.success(), "kill {signal} {pid}: {status}");
     }
 
+    /// What it wrote, at the end.
+    fn last_words(&self) -> String {
+        let read = |name| fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        let text = read("redis.log") + &read("stderr");
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(8)..].join("\n")
+    }
+
     /// Whether the server came up.
     #[expect(
         clippy::disallowed_methods,
@@ -191,7 +205,7 @@ impl RedisServer {
             .current_dir(self.dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(File::create(self.dir.path().join("stderr")).map_or_else(|_| Stdio::null(), Stdio::from))
             .spawn();
         match child {
             Ok(child) => self.child = Some(child),

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use fred::{
     clients::Client,
     error::{Error, ErrorKind},
-    interfaces::{ClientLike, Resp3Frame},
+    interfaces::{ClientLike, EventInterface, Resp3Frame},
     types::{
         Builder, ClusterHash, CustomCommand, Value,
         config::{Config, Options, ReconnectPolicy, UnresponsiveConfig},
@@ -112,6 +112,8 @@ pub(super) struct Connections {
     list: Box<[Connection]>,
     next: AtomicUsize,
     unresponsive: Duration,
+    /// What fred said last of a connection that broke or could not be made, for the log.
+    last_error: Mutex<String>,
 }
 
 #[derive(Debug)]
@@ -146,6 +148,7 @@ impl Connections {
             list,
             next,
             unresponsive,
+            last_error: Mutex::new("not connected yet".to_owned()),
         })
     }
 
@@ -163,8 +166,14 @@ impl Connections {
         let connection = &self.list[at];
         loop {
             connection.routed.store(true, Ordering::Release);
+            let mut errors = connection.client.error_rx();
             let mut router = TaskGuard(connection.client.connect());
-            let ended = (&mut router.0).await;
+            let ended = loop {
+                tokio::select! {
+                    ended = &mut router.0 => break ended,
+                    Ok((error, _)) = errors.recv() => self.note(error.to_string()),
+                }
+            };
             connection.routed.store(false, Ordering::Release);
             let why = match ended {
                 Ok(Ok(())) => "it ended by itself".to_owned(),
@@ -178,6 +187,15 @@ impl Connections {
             );
             tokio::time::sleep(RESTART_PAUSE).await;
         }
+    }
+
+    fn note(&self, error: String) {
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// Why no connection is up, as far as is known.
+    pub(super) fn last_error(&self) -> String {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How long a probe waits: longer than it takes to find a connection dead, so that no other probe is written meanwhile and
@@ -196,7 +214,7 @@ impl Connections {
     /// Never sends twice. A call that timed out before it was written is not written any more.
     pub(super) async fn send(&self, call: Call, args: Vec<Value>, timeout: Duration) -> Result<Bytes, Failure> {
         let Some(connection) = self.pick() else {
-            return Err(Failure::Lost("not connected".to_owned()));
+            return Err(Failure::Lost(self.last_error()));
         };
         let name = match call {
             Call::EvalSha => "EVALSHA",

@@ -69,7 +69,7 @@ async fn wait_for_turn(shared: &Shared, pause: Duration) {
     while !shared.connections.any_up() {
         shared.lost.notify_waiters();
         if shared.now().since(since) > IDLE {
-            shared.announce_loss(&Failure::Lost("not connected".to_owned()));
+            shared.announce_loss(&Failure::Lost(shared.connections.last_error()));
         }
         sleep(LOOK).await;
     }

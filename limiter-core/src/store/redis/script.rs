@@ -22,7 +22,6 @@ pub(crate) enum ScriptClock {
     #[default]
     Server,
     /// The one given as an additional last argument, as decimal µs: for tests.
-    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "for tests"))]
     Given,
 }
 
