@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             // Help and version are such errors too, with status 0. Where they cannot be printed, nothing can.
-            let _ = error.print();
+            error.print().ok();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG));
         }
     };

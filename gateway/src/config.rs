@@ -11,6 +11,8 @@ mod overrides;
 mod place;
 mod raw;
 mod suggest;
+#[cfg(test)]
+mod tests;
 mod units;
 
 use std::{fs::File, io::Read, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -81,7 +83,7 @@ pub fn parse_with(file: &str, text: &str, lookup: &dyn Fn(&str) -> Option<String
             return Err(ConfigError::new(file, text, problems));
         }
     };
-    let mut cx = check::Context::new(&document.index, problems);
+    let mut cx = check::Context::new(&document.index, problems, document.unreplaced);
     let checked = match raw::Field::<raw::Config>::read(document.value) {
         raw::Field::Is(raw) => check::check(&raw, &mut cx),
         wrong => {

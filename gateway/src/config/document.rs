@@ -2,7 +2,7 @@
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{Mapping, Value};
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use super::{
     env::{self, Lookup},
@@ -19,6 +19,8 @@ pub(super) const MAX_BYTES: u64 = 16 << 20;
 pub(super) struct Document {
     pub(super) value: Value,
     pub(super) index: Index,
+    /// The paths of texts whose variables could not be replaced: what they say is not to be judged.
+    pub(super) unreplaced: HashSet<String>,
 }
 
 /// Reads `text`; what is wrong but leaves a document goes to `problems`.
@@ -45,8 +47,14 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) 
         });
         at(spot, format!("not YAML: {error}"))
     })?;
+    let told = problems.len();
     replace_variables(&mut value, &Place::Root, lookup, &index, problems);
-    Ok(Document { value, index })
+    let unreplaced = problems[told..].iter().map(|problem| problem.path.clone()).collect();
+    Ok(Document {
+        value,
+        index,
+        unreplaced,
+    })
 }
 
 pub(super) fn too_large() -> String {

@@ -83,8 +83,7 @@ impl ConfigError {
         let lines: Vec<&str> = self.text.lines().collect();
         let mut out = String::new();
         for problem in &self.problems {
-            // Writing to a string cannot fail.
-            let _ = writeln!(out, "{bold}{}:{problem}{plain}", self.file);
+            out.push_str(&format!("{bold}{}:{problem}{plain}\n", self.file));
             let Some(spot) = problem.spot else { continue };
             let Some(line) = spot.line.checked_sub(1).and_then(|at| lines.get(at)) else {
                 continue;
@@ -101,7 +100,7 @@ impl ConfigError {
                 .map(|c| if c == '\t' { '\t' } else { ' ' })
                 .collect();
             let gap = " ".repeat(number.len());
-            let _ = writeln!(out, " {number} | {line}\n {gap} | {before}{red}{carets}{plain}");
+            out.push_str(&format!(" {number} | {line}\n {gap} | {before}{red}{carets}{plain}\n"));
         }
         out
     }

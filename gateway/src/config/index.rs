@@ -9,7 +9,7 @@ use std::{
     rc::Rc,
 };
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
 
 use super::{error::Spot, place::Place};
 
@@ -181,7 +181,7 @@ impl Builder {
                 None => Err(self.fault(spot, "an alias inside of the value that it stands for")),
             },
             Event::Scalar(text, style, anchor, tag) => {
-                if tag.is_some_and(|tag| !tag.is_yaml_core_schema()) {
+                if tag.is_some_and(|tag| !is_core(&tag)) {
                     return Err(self.fault(spot, "a YAML tag, expected a plain value"));
                 }
                 self.scalar(&text, style, anchor, spot)
@@ -295,7 +295,7 @@ impl Builder {
     /// Refuses what would be too deep; aliases are looked into, for following them is what costs.
     fn check_depth(&self, spot: Spot, depth: usize) -> Result<(), Fault> {
         if self.open.len() + depth > MAX_DEPTH {
-            return Err(self.fault(spot, &format!("nested too deep, expected at most {MAX_DEPTH} levels")));
+            return Err(self.fault(spot, &too_deep()));
         }
         Ok(())
     }
@@ -362,6 +362,15 @@ fn spot(span: Span) -> Spot {
     }
 }
 
+fn too_deep() -> String {
+    format!("nested too deep, expected at most {MAX_DEPTH} levels")
+}
+
+/// Whether a tag only says what a plain value is anyway.
+fn is_core(tag: &Tag) -> bool {
+    tag.is_yaml_core_schema() && matches!(tag.suffix.as_str(), "str" | "int" | "float" | "bool" | "null")
+}
+
 /// What the scanner says, or, where a tab is the cause, that.
 fn syntax_fault(text: &str, marker: &Marker, info: &str) -> Fault {
     let at = Spot {
@@ -371,6 +380,8 @@ fn syntax_fault(text: &str, marker: &Marker, info: &str) -> Fault {
     };
     let (spot, message) = match tab_in_indentation(text, at.line) {
         Some(tab) => (tab, "a tab in the indentation, expected spaces".to_owned()),
+        // The scanner has a limit of its own, which it meets first where it reads ahead.
+        None if info.contains("recursion limit") => (at, too_deep()),
         None => (at, format!("not YAML: {info}")),
     };
     Fault {

@@ -157,7 +157,7 @@ impl Folders {
         let wanted = folders(&self.path);
         for gone in self.watched.difference(&wanted) {
             // A folder that is no more is not watched either.
-            let _ = watcher.unwatch(gone);
+            watcher.unwatch(gone).ok();
         }
         self.watched = wanted;
         for folder in &self.watched {

@@ -227,15 +227,7 @@ fn inexact(error: &AlgorithmError, item: &Place<'_>, raw: &raw::Limit, cx: &mut 
     let is_written = parameters(raw)
         .iter()
         .any(|(name, is_present)| name == parameter && *is_present);
-    if is_written {
-        cx.wrong(
-            &item.key(parameter),
-            format!("cannot be counted exactly, expected less: {error}"),
-        );
-    } else {
-        cx.wrong(
-            item,
-            format!("cannot be counted exactly with the default, expected less: {error}"),
-        );
-    }
+    let place = item.key(parameter);
+    let place = if is_written { &place } else { item };
+    cx.wrong(place, format!("cannot be counted exactly: {error}"));
 }

@@ -15,16 +15,19 @@ use super::super::{
 pub(in crate::config) struct Context<'a> {
     index: &'a Index,
     problems: Vec<Problem>,
+    /// Paths of values that are not to be judged.
+    unjudged: HashSet<String>,
     /// Keys that were probably meant by misspelled ones: they are not missing as well.
     guessed: HashSet<String>,
 }
 
 impl<'a> Context<'a> {
-    /// Nothing is wrong yet, but `problems`.
-    pub(in crate::config) fn new(index: &'a Index, problems: Vec<Problem>) -> Self {
+    /// Nothing is wrong yet, but `problems`; what stands at the paths `unjudged` was told of already.
+    pub(in crate::config) fn new(index: &'a Index, problems: Vec<Problem>, unjudged: HashSet<String>) -> Self {
         Self {
             index,
             problems,
+            unjudged,
             guessed: HashSet::new(),
         }
     }
@@ -44,11 +47,11 @@ impl<'a> Context<'a> {
     }
 
     fn push(&mut self, spot: Spot, place: &Place<'_>, message: String) {
-        self.problems.push(Problem {
-            spot: Some(spot),
-            path: place.to_string(),
-            message,
-        });
+        let path = place.to_string();
+        if !self.unjudged.contains(&path) {
+            let spot = Some(spot);
+            self.problems.push(Problem { spot, path, message });
+        }
     }
 
     /// The value at `place` is wrong.
@@ -63,14 +66,21 @@ impl<'a> Context<'a> {
 
     /// `key` is missing from the item at `item`, unless it stands there misspelled.
     pub(super) fn missing(&mut self, item: &Place<'_>, key: &str, expected: &str) {
-        let place = item.key(key);
-        if !self.guessed.contains(&place.to_string()) {
-            self.push(
-                self.index.item(item),
-                &place,
-                format!("is missing, expected {expected}"),
-            );
+        if !self.is_guessed(item, key) {
+            let message = format!("is missing, expected {expected}");
+            self.push(self.index.item(item), &item.key(key), message);
         }
+    }
+
+    /// As [`Self::missing`], where one of two keys must be there.
+    pub(super) fn missing_both(&mut self, item: &Place<'_>, [key, other]: [&str; 2]) {
+        if !self.is_guessed(item, other) {
+            self.missing(item, key, &suggest::list(&[key, other]));
+        }
+    }
+
+    fn is_guessed(&self, item: &Place<'_>, key: &str) -> bool {
+        self.guessed.contains(&item.key(key).to_string())
     }
 
     /// `what`, a value of the contract, is one that this version does not know how to serve.

@@ -82,10 +82,9 @@ fn unbuilt(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
     let charge = place.key("charge");
     match cx.shape(&charge, &raw.charge) {
         Some(Short::Short(word)) => {
-            if cx.scalar(&charge, word, |scalar| {
-                one_of(scalar, &[("allowed", true), ("all", false)])
-            }) == Some(false)
-            {
+            let choices = [("allowed", "allowed"), ("all", "all")];
+            let word = cx.scalar(&charge, word, |scalar| one_of(scalar, &choices));
+            if word == Some("all") {
                 cx.unsupported(&charge, "all");
             }
         }

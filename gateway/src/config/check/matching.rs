@@ -8,7 +8,7 @@ use super::{
     super::{
         Match,
         place::Place,
-        raw::{self, Field, OneOrMany, Scalar},
+        raw::{self, Field, Mapping, OneOrMany, Scalar},
         units,
     },
     context::Context,
@@ -97,7 +97,8 @@ fn match_of(place: &Place<'_>, raw: &raw::Match, cx: &mut Context<'_>) -> Match 
         || raw.hosts.is_present()
         || raw.headers.is_present()
         || raw.ip.is_present()
-        || raw.not.is_present());
+        || raw.not.is_present()
+        || !raw.other().is_empty());
     if is_empty {
         cx.wrong(
             place,

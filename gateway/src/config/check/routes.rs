@@ -67,7 +67,7 @@ fn target(place: &Place<'_>, raw: &raw::Route, upstreams: &[&str], cx: &mut Cont
             "a second target, expected one of `upstream` and `respond`",
         );
     } else if !raw.upstream.is_present() && !raw.respond.is_present() {
-        cx.missing(place, "upstream", "`upstream` or `respond`");
+        cx.missing_both(place, ["upstream", "respond"]);
     }
     let upstream = cx.read(&place.key("upstream"), &raw.upstream, |scalar| {
         let wanted = scalar.to_string();

@@ -40,7 +40,7 @@ pub(super) fn store(raw: &raw::Config, cx: &mut Context<'_>) -> (Store, OnFailur
                     "a second store, expected one of `memory` and `redis`",
                 );
             } else if !long.memory.is_present() && !long.redis.is_present() {
-                cx.missing(&place, "memory", "`memory` or `redis`");
+                cx.missing_both(&place, ["memory", "redis"]);
             }
             let max_keys = max_keys(&place.key("memory"), long, cx);
             match redis(&place.key("redis"), long, cx) {
@@ -122,11 +122,14 @@ fn redis_url(scalar: &Scalar) -> Result<&str, String> {
         ));
     }
     let host_and_port = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let parsed = host_and_port.parse::<http::uri::Authority>();
-    match parsed {
-        Ok(parsed) if !parsed.host().is_empty() && (parsed.port().is_none() || parsed.port_u16().is_some()) => Ok(text),
-        _ => Err(format!("the host or the port is not one, {FORM}")),
+    // The library takes any text for a port, but gives only a number.
+    let is_fine = host_and_port.parse::<http::uri::Authority>().is_ok_and(|parsed| {
+        !parsed.host().is_empty() && (parsed.port_u16().is_some() || parsed.host().len() == host_and_port.len())
+    });
+    if is_fine {
+        return Ok(text);
     }
+    Err(format!("the host or the port is not one, {FORM}"))
 }
 
 fn prefix(scalar: &Scalar) -> Result<&str, String> {

@@ -135,10 +135,11 @@ fn url(scalar: &Scalar) -> Result<(String, u16), String> {
         .trim_start_matches('[')
         .trim_end_matches(']')
         .to_ascii_lowercase();
-    let port = match (authority.port_u16(), authority.as_str().ends_with(':')) {
-        (Some(port), _) => port,
-        (None, false) if authority.port().is_none() => 80,
-        (None, _) => return Err(not_a_url()),
+    // The library takes any text for a port, but gives only a number.
+    let port = match authority.port_u16() {
+        Some(port) => port,
+        None if authority.host().len() == authority.as_str().len() => 80,
+        None => return Err(not_a_url()),
     };
     if host.is_empty() || port == 0 {
         return Err(not_a_url());

@@ -5,9 +5,10 @@ use std::fmt;
 use serde_yaml::{Number, Value};
 
 /// What stands at a key.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::config) enum Field<T> {
     /// The key is not there.
+    #[default]
     Absent,
     /// A value of the right shape.
     Is(T),
@@ -18,13 +19,6 @@ pub(in crate::config) enum Field<T> {
         /// What should.
         expected: String,
     },
-}
-
-// Not derived: that would ask for a default of `T`.
-impl<T> Default for Field<T> {
-    fn default() -> Self {
-        Self::Absent
-    }
 }
 
 impl<T: Shape> Field<T> {

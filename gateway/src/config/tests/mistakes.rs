@@ -1,0 +1,705 @@
+//! The golden table of mistakes: what is written, and all that is told of it.
+
+/// What is wrong, the text, and the problems: a line each.
+pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "key of the file",
+        "limts: []\n",
+        "1:1: limts: unknown key, did you mean `limits`?",
+    ),
+    (
+        "key with a hyphen",
+        "store:
+  redis:
+    url: redis://127.0.0.1
+    on-failure: open
+",
+        "4:5: store.redis.on-failure: unknown key, did you mean `on_failure`?",
+    ),
+    (
+        "key of a listener",
+        "listen:
+  - {adress: 127.0.0.1:8080}
+",
+        "2:6: listen[0].adress: unknown key, did you mean `address`?",
+    ),
+    (
+        "key of an upstream",
+        "upstreams:
+  app:
+    endpoint: http://127.0.0.1:8000
+",
+        "3:5: upstreams.app.endpoint: unknown key, did you mean `endpoints`?",
+    ),
+    (
+        "key of an endpoint",
+        "upstreams:
+  app:
+    endpoints:
+      - url: http://127.0.0.1:8000
+        wieght: 2
+",
+        "5:9: upstreams.app.endpoints[0].wieght: unknown key, did you mean `weight`?",
+    ),
+    (
+        "key of a route",
+        "routes:
+  - path: /
+    respnd: {}
+",
+        "3:5: routes[0].respnd: unknown key, did you mean `respond`?",
+    ),
+    (
+        "key of an answer",
+        "routes:
+  - path: /
+    respond: {stauts: 200}
+",
+        "3:15: routes[0].respond.stauts: unknown key, did you mean `status`?",
+    ),
+    (
+        "key of a layer",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rat: 5/s
+",
+        "5:5: limits[0].rat: unknown key, did you mean `rate`?",
+    ),
+    (
+        "key of a match",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    match:
+      pth: /v1
+",
+        "7:7: limits[0].match.pth: unknown key, did you mean `path`?",
+    ),
+    (
+        "key of a not",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    match: {not: {method: GET}}
+",
+        "6:19: limits[0].match.not.method: unknown key, did you mean `methods`?",
+    ),
+    (
+        "key like nothing",
+        "server:
+  banana: 3
+",
+        "2:3: server.banana: unknown key, expected `header_timeout`, `idle_timeout`, `max_header_bytes`, `max_body_bytes`, `max_connections`, `drain` or `workers`",
+    ),
+    (
+        "key in another case",
+        "Listen: 127.0.0.1:8080\n",
+        "1:1: Listen: unknown key, did you mean `listen`?",
+    ),
+    (
+        "key of another algorithm",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1m
+    burst: 5
+",
+        "7:5: limits[0].burst: unknown key for `fixed_window`, expected `limit`, `window`, `align` or `timezone`; `burst` belongs to `token_bucket`",
+    ),
+    (
+        "key of a later version",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    ban: {after: 3, within: 1m, for: 1h}
+",
+        "6:5: limits[0].ban: `ban` is not supported by this version yet",
+    ),
+    (
+        "section of a later version",
+        "jwt: {jwks_file: keys.json}\n",
+        "1:1: jwt: `jwt` is not supported by this version yet",
+    ),
+    (
+        "window without a unit",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 60
+",
+        "6:13: limits[0].window: 60 has no unit, expected a duration such as `60s`",
+    ),
+    (
+        "window in an unknown unit",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1min
+",
+        "6:13: limits[0].window: `1min` is not a duration, expected a whole number and a unit (ms, s, m, h, d or w) such as `250ms` or `1h`",
+    ),
+    (
+        "fraction of a second",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1.5s
+",
+        "6:13: limits[0].window: `1.5s` is not a duration, expected a whole number and a unit (ms, s, m, h, d or w) such as `250ms` or `1h`",
+    ),
+    (
+        "window of months",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1mo
+",
+        "6:13: limits[0].window: `1mo`: windows of months are not supported by this version yet",
+    ),
+    (
+        "rate without a time",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 100
+",
+        "5:11: limits[0].rate: 100 has no time, expected a rate such as `100/s`",
+    ),
+    (
+        "rate in words",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 100 per second
+",
+        "5:11: limits[0].rate: `100 per second` is not a rate, expected a whole number and a time such as `100/s`, `5/h` or `3/10s`",
+    ),
+    (
+        "rate in an unknown unit",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 100/sec
+",
+        "5:11: limits[0].rate: `100/sec` is not a rate, expected a whole number and a time such as `100/s`, `5/h` or `3/10s`",
+    ),
+    (
+        "size in an unknown unit",
+        "server: {max_header_bytes: 64kb}\n",
+        "1:28: server.max_header_bytes: `64kb` is not a size, expected a whole number and a unit (B, KiB, MiB or GiB) such as `64KiB`",
+    ),
+    (
+        "list for a number",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: [5]
+    window: 1m
+",
+        "5:12: limits[0].limit: is a list, expected a whole number",
+    ),
+    (
+        "mapping for a section",
+        "upstreams:
+  - app
+",
+        "2:3: upstreams: is a list, expected a mapping from names to values",
+    ),
+    (
+        "text for a mapping",
+        "server: fast\n",
+        "1:9: server: is a text, expected a mapping with keys such as `header_timeout` and `drain`",
+    ),
+    (
+        "nothing for a section",
+        "limits:
+routes: []
+",
+        "1:1: limits: has no value, expected a mapping with `name`, `key` and `algorithm`, or a list",
+    ),
+    (
+        "number for a name",
+        "limits:
+  - name: 404
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+",
+        "2:11: limits[0].name: 404 is a number, expected a text; put it in quotes",
+    ),
+    (
+        "leading zero",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 010
+    window: 1m
+",
+        "5:12: limits[0].limit: `010` begins with a zero, expected `10`",
+    ),
+    (
+        "limit of zero",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 0
+    window: 1m
+",
+        "5:12: limits[0].limit: must be more than 0",
+    ),
+    (
+        "window of zero",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 0s
+",
+        "6:13: limits[0].window: must be more than 0",
+    ),
+    (
+        "rate of zero",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 0/s
+",
+        "5:11: limits[0].rate: `0/s` is nothing, expected a rate of more than 0",
+    ),
+    (
+        "negative limit",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: -5
+    window: 1m
+",
+        "5:12: limits[0].limit: -5 is negative, expected a whole number of 0 or more",
+    ),
+    (
+        "number beyond 2^53",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 9007199254740992
+    window: 1m
+",
+        "5:12: limits[0].limit: 9007199254740992 is too large, expected at most 9007199254740991 (2^53 - 1)",
+    ),
+    (
+        "number beyond 2^64",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 99999999999999999999999
+    window: 1m
+",
+        "5:12: limits[0].limit: 99999999999999999999999 is too large, expected at most 9007199254740991 (2^53 - 1)",
+    ),
+    (
+        "fractional cost",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    cost: 1.5
+",
+        "6:11: limits[0].cost: 1.5 is not a whole number: a cost is a whole number of 1 or more",
+    ),
+    (
+        "cost of zero",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    cost: 0
+",
+        "6:11: limits[0].cost: must be more than 0: a cost is a whole number of 1 or more",
+    ),
+    (
+        "cost above the burst",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    cost: 6
+",
+        "6:11: limits[0].cost: 6 never fits, expected at most 5, which is all that passes at once",
+    ),
+    (
+        "word that is none",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: FixedWindow
+    limit: 5
+    window: 1m
+",
+        "4:16: limits[0].algorithm: `FixedWindow` is not known here, did you mean `fixed_window`?",
+    ),
+    (
+        "bucket that cannot be exact",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 1/104249d
+    burst: 10
+",
+        "5:11: limits[0].rate: cannot be counted exactly: rate must be at most 259200000s",
+    ),
+    (
+        "log that is too long",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: sliding_window_log
+    limit: 100001
+    window: 1m
+",
+        "5:12: limits[0].limit: cannot be counted exactly: limit must be at most 100000",
+    ),
+    (
+        "leaky bucket that queues",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: leaky_bucket
+    rate: 5/s
+",
+        "2:5: limits[0].delay: is missing, expected `delay: false`: the default, `true`, is not supported by this version yet",
+    ),
+    (
+        "concurrency",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: concurrency
+    limit: 5
+",
+        "4:16: limits[0].algorithm: `concurrency` is not supported by this version yet",
+    ),
+    (
+        "shadow mode",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    mode: shadow
+",
+        "6:11: limits[0].mode: `shadow` is not supported by this version yet",
+    ),
+    (
+        "name with a space",
+        "limits:
+  - {name: a b, key: ip, algorithm: token_bucket, rate: 5/s}
+",
+        "2:12: limits[0].name: `a b` is not a name, expected 1 to 64 letters, digits, `_`, `.` or `-`",
+    ),
+    (
+        "key without a name",
+        "limits:
+  - {name: a, key: 'header:', algorithm: token_bucket, rate: 5/s}
+",
+        "2:20: limits[0].key: `header:` names no header, expected `header:NAME`",
+    ),
+    (
+        "key that is misspelled",
+        "limits:
+  - {name: a, key: 'headr:x-user', algorithm: token_bucket, rate: 5/s}
+",
+        "2:20: limits[0].key: `headr:x-user` is no key, did you mean `header:x-user`?",
+    ),
+    (
+        "key twice",
+        "limits:
+  - {name: a, key: [ip, ip], algorithm: token_bucket, rate: 5/s}
+",
+        "2:25: limits[0].key[1]: the same part a second time, expected it once",
+    ),
+    (
+        "layer without a key",
+        "limits:
+  - name: a
+    algorithm: token_bucket
+    rate: 5/s
+",
+        "2:5: limits[0].key: is missing, expected `global`, `ip`, `path`, `route`, `method`, `host`, `header:NAME`, `cookie:NAME` or `query:NAME`, or a list of these",
+    ),
+    (
+        "layer without a rate",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+",
+        "2:5: limits[0].rate: is missing, expected a rate such as `100/s` or `3/10s`",
+    ),
+    (
+        "upstream without endpoints",
+        "upstreams:
+  app:
+    timeout: 1s
+",
+        "2:3: upstreams.app.endpoints: is missing, expected a URL such as `http://127.0.0.1:8000`, or a list of them",
+    ),
+    (
+        "route without a target",
+        "routes:
+  - name: a
+    path: /a
+",
+        "2:5: routes[0].upstream: is missing, expected `upstream` or `respond`",
+    ),
+    (
+        "upstream that is not there",
+        "upstreams:
+  orders: {endpoints: http://127.0.0.1:1}
+routes:
+  - path: /
+    upstream: order
+",
+        "5:15: routes[0].upstream: there is no upstream `order`, did you mean `orders`?",
+    ),
+    (
+        "no upstreams at all",
+        "routes:
+  - path: /
+    upstream: orders
+",
+        "3:15: routes[0].upstream: there is no upstream `orders`, expected it in `upstreams`",
+    ),
+    (
+        "layers of one name",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+  - name: user
+    key: global
+    algorithm: token_bucket
+    rate: 5/s
+",
+        "6:11: limits[1].name: `user` is the name of limits[0] too, expected another name",
+    ),
+    (
+        "routes of one name",
+        "routes:
+  - {name: a, path: /a, respond: {}}
+  - {name: a, path: /b, respond: {}}
+",
+        "3:12: routes[1].name: `a` is the name of routes[0] too, expected another name",
+    ),
+    (
+        "upstreams of one name",
+        "upstreams:
+  app: {endpoints: http://127.0.0.1:1}
+  app: {endpoints: http://127.0.0.1:2}
+",
+        "3:3: upstreams.app: `app` stands here a second time, expected it once",
+    ),
+    (
+        "key written twice",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    rate: 6/s
+",
+        "6:5: limits[0].rate: `rate` stands here a second time, expected it once",
+    ),
+    (
+        "two targets",
+        "upstreams: {a: {endpoints: http://127.0.0.1:1}}
+routes:
+  - path: /
+    upstream: a
+    respond: {}
+",
+        "5:5: routes[0].respond: a second target, expected one of `upstream` and `respond`",
+    ),
+    (
+        "host for an address",
+        "listen: localhost:8080\n",
+        "1:9: listen: `localhost:8080` is not an address, expected IP:PORT such as `127.0.0.1:8080`",
+    ),
+    (
+        "admin without a token",
+        "admin: 0.0.0.0:9090\n",
+        "1:8: admin: `0.0.0.0:9090` can be reached from outside, expected `{address: \"0.0.0.0:9090\", token: …}` or 127.0.0.1",
+    ),
+    (
+        "one address for both",
+        "listen: 127.0.0.1:9090\n",
+        "1:9: listen: `127.0.0.1:9090` is both `listen` and `admin`, expected different addresses",
+    ),
+    (
+        "endpoint with a path",
+        "upstreams:
+  app: {endpoints: 'http://127.0.0.1:8000/api'}
+",
+        "2:20: upstreams.app.endpoints: `http://127.0.0.1:8000/api` has a path, expected only scheme, host and port: the request's path is forwarded",
+    ),
+    (
+        "endpoint over TLS",
+        "upstreams:
+  app: {endpoints: https://10.0.0.1}
+",
+        "2:20: upstreams.app.endpoints: `https://` is not supported by this version yet, expected one such as `http://127.0.0.1:8000`",
+    ),
+    (
+        "network that is none",
+        "client_ip:
+  trusted_proxies: [10.0.0.0/33]
+",
+        "2:21: client_ip.trusted_proxies[0]: `10.0.0.0/33` is not an address range, expected one such as `10.0.0.0/8`, `2001:db8::/32` or `192.0.2.1`",
+    ),
+    (
+        "Redis over TLS",
+        "store: {redis: {url: 'rediss://:secret@10.0.0.1:6379'}}\n",
+        "1:22: store.redis.url: `rediss://` is not supported by this version yet, expected one such as `redis://127.0.0.1:6379/0`",
+    ),
+    (
+        "path without a slash",
+        "routes:
+  - {path: v1, respond: {}}
+",
+        "2:12: routes[0].path: `v1` does not begin with a slash, expected `/v1`",
+    ),
+    (
+        "glob in a route",
+        "routes:
+  - {path: /v1/*, respond: {}}
+",
+        "2:12: routes[0].path: `*` is a glob, expected `{name}` for one segment or `{*rest}` for the rest",
+    ),
+    (
+        "rest in the middle",
+        "routes:
+  - {path: '/{*all}/x', respond: {}}
+",
+        "2:12: routes[0].path: `{*all}` takes the rest of the path, expected it to stand last",
+    ),
+    (
+        "method in lower case",
+        "routes:
+  - {path: /, methods: get, respond: {}}
+",
+        "2:24: routes[0].methods: `get` is not a method, expected `GET`: methods are case-sensitive",
+    ),
+    (
+        "stars with text",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    match: {path: /v1**}
+",
+        "6:19: limits[0].match.path: `v1**` mixes `**` with text, expected `**` as a whole segment such as `/v1/**`",
+    ),
+    (
+        "tab in the indentation",
+        "server:\n	drain: 1s\n",
+        "2:1: a tab in the indentation, expected spaces",
+    ),
+    (
+        "bracket that is not closed",
+        "listen: [127.0.0.1:8080
+admin: 127.0.0.1:9090
+",
+        "2:6: not YAML: illegal placement of ':' indicator",
+    ),
+    (
+        "line at the wrong depth",
+        "limits:
+  - name: a
+   key: ip
+",
+        "3:4: not YAML: while parsing a block collection, did not find expected '-' indicator",
+    ),
+    (
+        "quote that is not closed",
+        "listen: \"127.0.0.1\n",
+        "1:9: not YAML: while scanning a quoted scalar, found unexpected end of stream",
+    ),
+    (
+        "two documents",
+        "listen: 127.0.0.1:8080
+---
+listen: 127.0.0.1:8081
+",
+        "2:1: a second document begins here, expected one",
+    ),
+    (
+        "alias of nothing",
+        "listen: *nothing\n",
+        "1:9: not YAML: while parsing node, found unknown anchor",
+    ),
+    (
+        "alias of itself",
+        "listen: &a [*a]\n",
+        "1:13: listen[0]: an alias inside of the value that it stands for",
+    ),
+    (
+        "tag",
+        "listen: !!python/object:os.system x\n",
+        "1:9: listen: a YAML tag, expected a plain value",
+    ),
+    ("empty file", "", "1:1: the file is empty, expected a configuration"),
+    (
+        "comments only",
+        "# nothing\n",
+        "1:1: the file is empty, expected a configuration",
+    ),
+    (
+        "list for a file",
+        "- a\n",
+        "1:1: is a list, expected a mapping with keys such as `listen`, `upstreams`, `routes` and `limits`",
+    ),
+    (
+        "text for a file",
+        "hello\n",
+        "1:1: is a text, expected a mapping with keys such as `listen`, `upstreams`, `routes` and `limits`",
+    ),
+    (
+        "variable that is not set",
+        "listen: ${NOT_SET}\n",
+        "1:9: listen: the environment variable `NOT_SET` is not set, expected it or a default as in `${NOT_SET:-default}`",
+    ),
+];
