@@ -58,11 +58,7 @@ pub struct RedisConfig {
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
-            // May hold a password.
-            .field(
-                "url",
-                &format_args!("…{}", self.url.rsplit('@').next().unwrap_or_default()),
-            )
+            .field("url", &without_credentials(&self.url))
             .field("timeout", &self.timeout)
             .field("connections", &self.connections)
             .field("prefix", &self.prefix)
@@ -113,8 +109,10 @@ struct Shared {
     server_clock: ServerClock,
     hasher: RandomState,
     observer: Option<Arc<dyn StoreObserver>>,
-    /// Wakes the probe.
+    /// The breaker has opened: wakes the probe.
     opened: Notify,
+    /// The breaker has closed.
+    closed: Notify,
     /// Tells the calls on their way that no connection is left.
     lost: Notify,
     /// The server that we are connected to is the wrong one.
@@ -132,6 +130,23 @@ impl RedisStore {
     /// [`StoreError::Config`] where the configuration cannot be used.
     pub fn start(config: RedisConfig, runtime: &Handle) -> Result<Self, StoreError> {
         Self::start_with(config, runtime, None, None)
+    }
+
+    /// Waits until the server answers, `at_most` so long. Whether it does.
+    ///
+    /// For a start: what is asked before the first connection stands is [`StoreError::Unavailable`].
+    pub async fn wait_connected(&self, at_most: Duration) -> bool {
+        let shared = &self.shared;
+        let wait = async {
+            loop {
+                let closed = shared.closed.notified();
+                if shared.breaker.is_closed() {
+                    return;
+                }
+                closed.await;
+            }
+        };
+        tokio::time::timeout(at_most, wait).await.is_ok()
     }
 
     /// As [`RedisStore::start`], with an observer of its calls.
@@ -179,6 +194,7 @@ impl RedisStore {
             hasher: RandomState::new(),
             observer,
             opened: Notify::new(),
+            closed: Notify::new(),
             lost: Notify::new(),
             misdirected: AtomicBool::new(false),
             answered_at: AtomicU64::new(0),
@@ -321,6 +337,7 @@ impl Shared {
     fn probe_succeeded(&self) {
         self.answered_at.store(self.now().as_micros(), Ordering::Relaxed);
         if self.breaker.probe_succeeded() {
+            self.closed.notify_waiters();
             if self.breaker.announce_return() {
                 info!("redis is back: decisions are shared again");
             } else {

@@ -315,8 +315,9 @@ async fn it_starts_without_a_server_and_connects_when_there_is_one() {
             "nobody waits: {answer:?}"
         );
     }
+    assert!(!store.wait_connected(DEADLINE).await);
     server.restart();
-    connected(&store).await;
+    assert!(store.wait_connected(10 * SECOND).await);
     assert!(allowed(&decide(&*store, &[(policy, "k", 1)]).await));
 }
 

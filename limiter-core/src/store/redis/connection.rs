@@ -349,4 +349,35 @@ mod tests {
             Failure::Server(_)
         ));
     }
+
+    #[cfg(feature = "test-util")]
+    #[tokio::test]
+    async fn a_router_that_ended_is_started_again() {
+        let server = crate::test_util::RedisServer::start();
+        let config = RedisConfig {
+            url: server.url(),
+            timeout: Duration::from_secs(2),
+            connections: 1,
+            prefix: String::new(),
+        };
+        let connections = Arc::new(Connections::new(&config).unwrap());
+        let _guards = connections.supervise(&Handle::current());
+        for _ in 0..3 {
+            let up = async {
+                while !connections.any_up() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), up)
+                .await
+                .expect("it is up again");
+            let ping = connections.send(Call::Eval, vec!["return 'PONG'".into(), 0.into()], config.timeout);
+            assert_eq!(ping.await.unwrap(), "PONG");
+            connections.list[0].client.quit().await.unwrap();
+            let lost = connections
+                .send(Call::Eval, vec!["return 'PONG'".into(), 0.into()], config.timeout)
+                .await;
+            assert!(matches!(lost, Err(Failure::Lost(_))), "{lost:?}");
+        }
+    }
 }
