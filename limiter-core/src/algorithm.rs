@@ -17,10 +17,14 @@ pub use error::AlgorithmError;
 pub(crate) use fixed_window::Window;
 pub use fixed_window::{Align, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
+#[cfg(feature = "redis")]
+pub(crate) use sliding_window_counter::Grid;
+pub(crate) use sliding_window_counter::SubWindows;
 pub use sliding_window_counter::{BUCKETS_MAX, COUNTER_LIMIT_MAX, SlidingWindowCounter};
-pub(crate) use sliding_window_counter::{Grid, SubWindows};
+pub(crate) use sliding_window_log::Log;
+#[cfg(feature = "redis")]
+pub(crate) use sliding_window_log::Summary;
 pub use sliding_window_log::{LOG_LIMIT_MAX, SlidingWindowLog};
-pub(crate) use sliding_window_log::{Log, Summary};
 pub use token_bucket::TokenBucket;
 
 /// The largest whole number that Lua, whose numbers are doubles, counts to exactly: 2^53 − 1.

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 mod memory;
 mod owned;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 
 pub use memory::MemoryStore;
 pub(crate) use owned::OwnedAsks;

@@ -6,6 +6,8 @@ use crate::clock::{Clock, Timestamp};
 
 mod redis_server;
 
+#[cfg(feature = "redis")]
+pub use crate::store::redis::script::testing as script;
 pub use redis_server::{RedisReply, RedisServer};
 
 /// A clock that shows what it was set to.

@@ -66,6 +66,7 @@ impl Meter {
     }
 
     /// What the script in Redis is told: units, period, capacity.
+    #[cfg(feature = "redis")]
     pub(super) fn parameters(&self) -> [u64; 3] {
         [self.units, self.period, self.capacity]
     }

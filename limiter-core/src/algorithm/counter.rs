@@ -17,15 +17,15 @@ macro_rules! buckets {
 pub(crate) enum Counter {
     /// Of a token bucket or leaky bucket.
     Bucket(Bucket),
-    FixedWindow(Window),
-    SlidingWindowCounter(Box<SubWindows>),
-    SlidingWindowLog(Box<Log>),
+    Window(Window),
+    SubWindows(Box<SubWindows>),
+    Log(Box<Log>),
 }
 
 impl Default for Counter {
     /// Something to leave in a counter's place while it is moved; it means nothing.
     fn default() -> Self {
-        Self::FixedWindow(Window::default())
+        Self::Window(Window::default())
     }
 }
 
@@ -48,24 +48,24 @@ impl Algorithm {
             }
             Self::FixedWindow(a) => {
                 let stored = stored.and_then(|counter| match counter {
-                    Counter::FixedWindow(window) => Some(window),
+                    Counter::Window(window) => Some(window),
                     _ => None,
                 });
-                Counter::FixedWindow(a.load(stored, now))
+                Counter::Window(a.load(stored, now))
             }
             Self::SlidingWindowCounter(a) => {
                 let stored = stored.and_then(|counter| match counter {
-                    Counter::SlidingWindowCounter(counts) => Some(counts),
+                    Counter::SubWindows(counts) => Some(counts),
                     _ => None,
                 });
-                Counter::SlidingWindowCounter(a.load(stored, now))
+                Counter::SubWindows(a.load(stored, now))
             }
             Self::SlidingWindowLog(a) => {
                 let stored = stored.and_then(|counter| match counter {
-                    Counter::SlidingWindowLog(log) => Some(log),
+                    Counter::Log(log) => Some(log),
                     _ => None,
                 });
-                Counter::SlidingWindowLog(a.load(stored, now))
+                Counter::Log(a.load(stored, now))
             }
         }
     }
@@ -74,9 +74,9 @@ impl Algorithm {
     pub(crate) fn free(&self, counter: &Counter) -> u64 {
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.free(c),
-            (Self::FixedWindow(a), Counter::FixedWindow(c)) => a.free(c),
-            (Self::SlidingWindowCounter(a), Counter::SlidingWindowCounter(c)) => a.free(c),
-            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.free(c),
+            (Self::FixedWindow(a), Counter::Window(c)) => a.free(c),
+            (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.free(c),
+            (Self::SlidingWindowLog(a), Counter::Log(c)) => a.free(c),
             _ => foreign(0),
         }
     }
@@ -85,9 +85,9 @@ impl Algorithm {
     pub(crate) fn save(&self, counter: &mut Counter, used: u64, now: Timestamp) {
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.save(c, used),
-            (Self::FixedWindow(_), Counter::FixedWindow(c)) => c.count += used,
-            (Self::SlidingWindowCounter(_), Counter::SlidingWindowCounter(c)) => SlidingWindowCounter::save(c, used),
-            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.save(c, used, now.as_micros()),
+            (Self::FixedWindow(_), Counter::Window(c)) => c.count += used,
+            (Self::SlidingWindowCounter(_), Counter::SubWindows(c)) => SlidingWindowCounter::save(c, used),
+            (Self::SlidingWindowLog(a), Counter::Log(c)) => a.save(c, used, now.as_micros()),
             _ => foreign(()),
         }
     }
@@ -100,9 +100,9 @@ impl Algorithm {
         let now = now.as_micros();
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.wait(c, cost),
-            (Self::FixedWindow(a), Counter::FixedWindow(c)) => a.wait(c, cost, now),
-            (Self::SlidingWindowCounter(a), Counter::SlidingWindowCounter(c)) => a.wait(c, cost, now),
-            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.wait(c, cost, now),
+            (Self::FixedWindow(a), Counter::Window(c)) => a.wait(c, cost, now),
+            (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.wait(c, cost, now),
+            (Self::SlidingWindowLog(a), Counter::Log(c)) => a.wait(c, cost, now),
             _ => foreign(Wait::Never),
         }
     }
@@ -111,9 +111,9 @@ impl Algorithm {
     pub(crate) fn expires_at(&self, counter: &Counter) -> Timestamp {
         match (self, counter) {
             (_, Counter::Bucket(c)) => c.empty_at(),
-            (_, Counter::FixedWindow(c)) => c.over_at(),
-            (_, Counter::SlidingWindowCounter(c)) => c.empty_at(),
-            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.expires_at(c),
+            (_, Counter::Window(c)) => c.over_at(),
+            (_, Counter::SubWindows(c)) => c.empty_at(),
+            (Self::SlidingWindowLog(a), Counter::Log(c)) => a.expires_at(c),
             _ => foreign(Timestamp::MAX),
         }
     }
@@ -123,9 +123,9 @@ impl Algorithm {
     pub(crate) fn used_share(&self, counter: &Counter) -> f32 {
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.used_share(c),
-            (Self::FixedWindow(a), Counter::FixedWindow(c)) => a.used_share(c),
-            (Self::SlidingWindowCounter(a), Counter::SlidingWindowCounter(c)) => a.used_share(c),
-            (Self::SlidingWindowLog(a), Counter::SlidingWindowLog(c)) => a.used_share(c),
+            (Self::FixedWindow(a), Counter::Window(c)) => a.used_share(c),
+            (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.used_share(c),
+            (Self::SlidingWindowLog(a), Counter::Log(c)) => a.used_share(c),
             _ => foreign(1.0),
         }
     }

@@ -135,6 +135,7 @@ impl SlidingWindowCounter {
     }
 
     /// How its window is divided.
+    #[cfg(feature = "redis")]
     pub(crate) fn grid(&self) -> Grid {
         self.grid
     }

@@ -26,6 +26,7 @@ pub(crate) enum Log {
     /// All of them.
     Times(VecDeque<u64>),
     /// What a store elsewhere tells of its log.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for stores elsewhere"))]
     Summary(Summary),
 }
 

@@ -71,7 +71,7 @@ fn gather(shared: &Arc<Shared>, batch: &mut Batch, now: Timestamp) -> script::Ba
         }
         let added = script_batch.add(&waiter.request.asks());
         match added {
-            Added::Added => batch.push(waiter),
+            Added::Yes => batch.push(waiter),
             Added::NextBatch => apart.push(waiter),
             Added::TooManyLayers => waiter.answer(Err(StoreError::Protocol("too many layers"))),
         }

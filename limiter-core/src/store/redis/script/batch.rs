@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::codec;
-use crate::{clock::Timestamp, decision::INLINE_LAYERS, policy::Policy, store::Ask};
+use crate::{algorithm::EXACT_MAX, clock::Timestamp, decision::INLINE_LAYERS, policy::Policy, store::Ask};
 
 /// Requests a call: beyond 64, larger batches gain little.
 pub(crate) const REQUESTS_MAX: usize = 128;
@@ -51,7 +51,7 @@ pub(super) struct LayerAsk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
     /// It is the next in this batch.
-    Added,
+    Yes,
     /// It has no place in this batch, which is as it was: it opens the next.
     NextBatch,
     /// It has more layers than any batch can take (255).
@@ -76,11 +76,6 @@ impl Batch {
     /// Requests in it.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
-    }
-
-    /// Whether it has none; then there is nothing to call for.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
     }
 
     /// Adds a request of at least one layer, if it fits.
@@ -110,7 +105,7 @@ impl Batch {
             self.layers.push(LayerAsk { key, cost: ask.cost });
         }
         self.ends.push(self.layers.len());
-        Added::Added
+        Added::Yes
     }
 
     /// The position of a policy with the same name and parameters; an error, if its parameters differ.
@@ -203,7 +198,9 @@ impl Batch {
             numbers.push((end - begin) as u64);
             for layer in &self.layers[begin..end] {
                 numbers.push(u64::from(places[usize::from(layer.key)]) + 1);
-                numbers.push(layer.cost);
+                // No capacity is above the largest exact number, so this cost is refused as well as any above it;
+                // MessagePack in Redis reads the largest as negative.
+                numbers.push(layer.cost.min(EXACT_MAX + 1));
             }
             begin = end;
         }

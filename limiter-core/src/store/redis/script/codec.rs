@@ -97,13 +97,11 @@ pub(super) fn counter(algorithm: &Algorithm, bytes: &[u8]) -> Option<Counter> {
                 period,
             }))
         }
-        (Algorithm::FixedWindow(_), &[count, start, length]) => {
-            Some(Counter::FixedWindow(Window { count, start, length }))
-        }
+        (Algorithm::FixedWindow(_), &[count, start, length]) => Some(Counter::Window(Window { count, start, length })),
         (Algorithm::SlidingWindowCounter(_), &[head, window, buckets, ref counts @ ..])
             if window > 0 && (1..=60).contains(&buckets) && counts.len() as u64 == buckets + 1 =>
         {
-            Some(Counter::SlidingWindowCounter(Box::new(SubWindows {
+            Some(Counter::SubWindows(Box::new(SubWindows {
                 grid: Grid { window, buckets },
                 head,
                 counts: counts.into(),
@@ -111,9 +109,11 @@ pub(super) fn counter(algorithm: &Algorithm, bytes: &[u8]) -> Option<Counter> {
             })))
         }
         // Not what is stored, which is a list, but what the script tells of it.
-        (Algorithm::SlidingWindowLog(a), &[live, time]) => Some(Counter::SlidingWindowLog(Box::new(Log::Summary(
-            Summary::new(live, live.saturating_sub(a.limit()), time),
-        )))),
+        (Algorithm::SlidingWindowLog(a), &[live, time]) => Some(Counter::Log(Box::new(Log::Summary(Summary::new(
+            live,
+            live.saturating_sub(a.limit()),
+            time,
+        ))))),
         _ => None,
     }
 }

@@ -115,7 +115,7 @@ fn learn(layer: &Layer<'_>, counter: &mut Counter, times: &mut Tail<'_>) -> Resu
     if layer.cost <= layer.algorithm.free(counter) || layer.cost > layer.algorithm.limit() {
         return Ok(());
     }
-    if let (Algorithm::SlidingWindowLog(algorithm), Counter::SlidingWindowLog(log)) = (layer.algorithm, counter)
+    if let (Algorithm::SlidingWindowLog(algorithm), Counter::Log(log)) = (layer.algorithm, counter)
         && let Some(index) = algorithm.awaited(log, layer.cost)
         && let Log::Summary(summary) = &mut **log
         && summary.lacks(index)

@@ -1,0 +1,330 @@
+//! What random calls do not meet: foreign values, deadlines, times to live, the server's own clock.
+
+use std::{sync::Arc, time::Duration};
+
+use limiter_core::{
+    Algorithm, Ask, Decision, OnFailure, Policy, Rate, Timestamp, Verdict,
+    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    test_util::script::{Answered, Batch, script_text},
+};
+
+use crate::redis::{Redis, Value};
+
+const NOW: Timestamp = Timestamp::from_micros(1_796_040_000_000_000);
+
+/// Two units a minute, by every algorithm.
+fn policies() -> Vec<Arc<Policy>> {
+    let minute = Duration::from_secs(60);
+    let rate = Rate { units: 2, per: minute };
+    let algorithms: [Algorithm; 5] = [
+        TokenBucket::new(rate, 2).unwrap().into(),
+        LeakyBucket::new(rate, 2).unwrap().into(),
+        FixedWindow::new(2, minute, Align::FirstRequest).unwrap().into(),
+        SlidingWindowCounter::new(2, minute, 6).unwrap().into(),
+        SlidingWindowLog::new(2, minute).unwrap().into(),
+    ];
+    algorithms
+        .into_iter()
+        .map(|algorithm| Arc::new(Policy::new("p", algorithm, OnFailure::Open)))
+        .collect()
+}
+
+fn call(redis: &mut Redis, batch: &Batch, script: &str, not_after: Option<Timestamp>, now: Option<Timestamp>) -> Value {
+    let (keys, args) = batch.arguments("t", not_after);
+    let (count, now) = (keys.len().to_string(), now.map(|now| now.as_micros().to_string()));
+    let mut command: Vec<&[u8]> = vec![b"EVAL", script.as_bytes(), count.as_bytes()];
+    command.extend(keys.iter().chain(&args).map(|bytes| &bytes[..]));
+    command.extend(now.as_ref().map(|now| now.as_bytes()));
+    redis.command(&command)
+}
+
+/// Asks for one unit of `key`, at a given time.
+fn ask(redis: &mut Redis, policy: &Arc<Policy>, key: &str, now: Timestamp) -> Decision {
+    let mut batch = Batch::default();
+    assert!(batch.add(&[Ask { policy, key, cost: 1 }]));
+    let reply = call(redis, &batch, &script_text(true), None, Some(now));
+    let Value::Bytes(reply) = reply else {
+        panic!("the script failed: {reply:?}")
+    };
+    match batch.replay(&reply).unwrap() {
+        Answered::Decided(at, mut decisions, 0) if at == now => decisions.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn whatever_else_is_under_a_key_reads_as_absent_and_is_replaced() {
+    let mut redis = Redis::start();
+    let foreign: [&[&[u8]]; 6] = [
+        &[b"SET", b"KEY", b"12"],
+        &[b"SET", b"KEY", b""],
+        &[b"RPUSH", b"KEY", b"abc", b"defg"],
+        &[b"HSET", b"KEY", b"a", b"b"],
+        &[b"SADD", b"KEY", b"a"],
+        &[b"ZADD", b"KEY", b"1", b"a"],
+    ];
+    for policy in policies() {
+        for (index, command) in foreign.iter().enumerate() {
+            let key = format!("k{index}");
+            let name = format!("t:{}{key}", policy.key_prefix()).into_bytes();
+            let command: Vec<&[u8]> = command
+                .iter()
+                .map(|&part| if part == b"KEY" { name.as_slice() } else { part })
+                .collect();
+            assert!(!matches!(redis.command(&command), Value::Error(_)));
+            let decisions: Vec<Verdict> = (0..3).map(|_| ask(&mut redis, &policy, &key, NOW).verdict).collect();
+            assert_eq!(decisions[..2], [Verdict::Allowed; 2], "{policy:?} over {command:?}");
+            assert!(
+                matches!(decisions[2], Verdict::Denied { by: 0, .. }),
+                "{policy:?} over {command:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_call_that_comes_too_late_does_nothing() {
+    let mut redis = Redis::start();
+    let script = script_text(true);
+    let policies = policies();
+    let asks: Vec<Ask<'_>> = policies
+        .iter()
+        .map(|policy| Ask {
+            policy,
+            key: "k",
+            cost: 1,
+        })
+        .collect();
+    let mut batch = Batch::default();
+    assert!(batch.add(&asks));
+    let later = NOW.plus(Duration::from_micros(1));
+    let Value::Bytes(reply) = call(&mut redis, &batch, &script, Some(NOW), Some(later)) else {
+        panic!("no reply")
+    };
+    assert!(matches!(batch.replay(&reply), Ok(Answered::Late(at)) if at == later));
+    assert_eq!(redis.command(&[b"DBSIZE"]), Value::Int(0));
+    let Value::Bytes(reply) = call(&mut redis, &batch, &script, Some(NOW), Some(NOW)) else {
+        panic!("no reply")
+    };
+    assert!(matches!(batch.replay(&reply), Ok(Answered::Decided(_, _, 0))));
+    assert_eq!(redis.command(&[b"DBSIZE"]), Value::Int(5));
+}
+
+#[test]
+fn every_key_lives_as_long_as_it_matters_and_not_much_longer() {
+    let mut redis = Redis::start();
+    for policy in policies() {
+        ask(&mut redis, &policy, "k", NOW);
+        let name = format!("t:{}k", policy.key_prefix());
+        let Value::Int(ttl) = redis.command(&[b"PTTL", name.as_bytes()]) else {
+            panic!("no time to live")
+        };
+        // A second for a slow machine, between the call and the question.
+        assert!((59_000..=120_000).contains(&ttl), "{ttl} ms: {policy:?}");
+    }
+}
+
+#[test]
+fn more_than_a_lowered_burst_keeps_its_own_time_to_live() {
+    let mut redis = Redis::start();
+    let bucket = |per, burst| {
+        let rate = Rate {
+            units: 1,
+            per: Duration::from_secs(per),
+        };
+        Arc::new(Policy::new(
+            "p",
+            TokenBucket::new(rate, burst).unwrap(),
+            OnFailure::Open,
+        ))
+    };
+    let mut batch = Batch::default();
+    let old = bucket(1, 100);
+    assert!(batch.add(&[Ask {
+        policy: &old,
+        key: "k",
+        cost: 100
+    }]));
+    call(&mut redis, &batch, &script_text(true), None, Some(NOW));
+    // 100 used, of 2: at a token in ten seconds, that is 1,000 s.
+    let decision = ask(&mut redis, &bucket(10, 2), "k", NOW);
+    assert!(matches!(decision.verdict, Verdict::Denied { .. }));
+    let Value::Int(ttl) = redis.command(&[b"PTTL", b"t:p:tb:k"]) else {
+        panic!("no time to live")
+    };
+    assert!((990_000..=1_000_010).contains(&ttl), "{ttl} ms");
+}
+
+#[test]
+fn a_refused_request_leaves_redis_as_it_was() {
+    let mut redis = Redis::start();
+    let policies = policies();
+    // Each in turn refuses, as the last layer, what all others would admit.
+    for full in 0..policies.len() {
+        redis.command(&[b"FLUSHALL"]);
+        for _ in 0..2 {
+            ask(&mut redis, &policies[full], "full", NOW);
+        }
+        let others = policies.iter().enumerate().filter(|(index, _)| *index != full);
+        let mut asks: Vec<Ask<'_>> = others
+            .map(|(_, policy)| Ask {
+                policy,
+                key: "new",
+                cost: 1,
+            })
+            .collect();
+        asks.push(Ask {
+            policy: &policies[full],
+            key: "full",
+            cost: 1,
+        });
+        let mut batch = Batch::default();
+        assert!(batch.add(&asks));
+        let Value::Bytes(reply) = call(&mut redis, &batch, &script_text(true), None, Some(NOW)) else {
+            panic!("no reply")
+        };
+        let Ok(Answered::Decided(_, decisions, 0)) = batch.replay(&reply) else {
+            panic!("not decided")
+        };
+        assert!(matches!(decisions[0].verdict, Verdict::Denied { by: 4, .. }));
+        assert_eq!(
+            redis.command(&[b"DBSIZE"]),
+            Value::Int(1),
+            "the counter that was full, and no other"
+        );
+    }
+}
+
+#[test]
+fn without_a_given_time_the_server_s_counts() {
+    let mut redis = Redis::start();
+    let policies = policies();
+    let mut batch = Batch::default();
+    assert!(batch.add(&[Ask {
+        policy: &policies[0],
+        key: "k",
+        cost: 1
+    }]));
+    let time = |redis: &mut Redis| -> u64 {
+        let Value::List(parts) = redis.command(&[b"TIME"]) else {
+            panic!("no time")
+        };
+        let part = |index: usize| -> u64 {
+            let Value::Bytes(digits) = &parts[index] else {
+                panic!("not digits")
+            };
+            String::from_utf8_lossy(digits).parse().unwrap()
+        };
+        part(0) * 1_000_000 + part(1)
+    };
+    let before = time(&mut redis);
+    let reply = call(&mut redis, &batch, &script_text(false), None, None);
+    let after = time(&mut redis);
+    let Value::Bytes(reply) = reply else {
+        panic!("the script failed: {reply:?}")
+    };
+    let Ok(Answered::Decided(now, ..)) = batch.replay(&reply) else {
+        panic!("not decided")
+    };
+    assert!((before..=after).contains(&now.as_micros()));
+}
+
+#[test]
+fn a_batch_takes_what_a_call_can_carry() {
+    let policies = policies();
+    let mut batch = Batch::default();
+    let keys: Vec<String> = (0..300).map(|key| key.to_string()).collect();
+    let many = |range: std::ops::Range<usize>| -> Vec<Ask<'_>> {
+        range
+            .map(|key| Ask {
+                policy: &policies[0],
+                key: &keys[key],
+                cost: 1,
+            })
+            .collect()
+    };
+    assert!(!batch.add(&many(0..256)), "more layers than the answer can name");
+    assert!(batch.add(&many(0..200)));
+    assert!(!batch.add(&many(190..257)), "257 keys");
+    assert!(batch.add(&many(190..256)), "256 keys, of which 10 are there");
+    for _ in 2..128 {
+        assert!(batch.add(&many(0..1)));
+    }
+    assert!(!batch.add(&many(0..1)), "129 requests");
+    let (keys, args) = batch.arguments("t", None);
+    assert_eq!((keys.len(), args.len()), (256, 3));
+
+    let mut redis = Redis::start();
+    let Value::Bytes(reply) = call(&mut redis, &batch, &script_text(true), None, Some(NOW)) else {
+        panic!("no reply")
+    };
+    assert!(matches!(batch.replay(&reply), Ok(Answered::Decided(_, decisions, 0)) if decisions.len() == 128));
+}
+
+#[test]
+fn the_same_counter_under_other_parameters_waits_for_the_next_call() {
+    let policy = |limit| {
+        let window = FixedWindow::new(limit, Duration::from_secs(1), Align::Clock).unwrap();
+        Arc::new(Policy::new("p", window, OnFailure::Open))
+    };
+    let (old, same, new) = (policy(5), policy(5), policy(6));
+    let mut batch = Batch::default();
+    assert!(batch.add(&[Ask {
+        policy: &old,
+        key: "k",
+        cost: 1
+    }]));
+    assert!(batch.add(&[Ask {
+        policy: &same,
+        key: "k",
+        cost: 1
+    }]));
+    assert_eq!(batch.arguments("t", None).0.len(), 1);
+    assert!(!batch.add(&[Ask {
+        policy: &new,
+        key: "k",
+        cost: 1
+    }]));
+}
+
+#[test]
+fn what_is_no_reply_is_an_error_and_no_panic() {
+    let mut redis = Redis::start();
+    let policies = policies();
+    let asks: Vec<Ask<'_>> = policies
+        .iter()
+        .map(|policy| Ask {
+            policy,
+            key: "k",
+            cost: 2,
+        })
+        .collect();
+    let mut batch = Batch::default();
+    for _ in 0..3 {
+        assert!(batch.add(&asks));
+    }
+    let script = script_text(true);
+    let mut reply = Value::Nil;
+    for _ in 0..2 {
+        reply = call(&mut redis, &batch, &script, None, Some(NOW));
+    }
+    let Value::Bytes(reply) = reply else {
+        panic!("the script failed: {reply:?}")
+    };
+    assert!(batch.replay(&reply).is_ok());
+    for len in 0..reply.len() {
+        assert!(batch.replay(&reply[..len]).is_err(), "cut to {len}");
+    }
+    // Damaged ones may be read as something, but never panic.
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut refused = 0;
+    for _ in 0..20_000 {
+        let mut damaged = reply.clone();
+        for _ in 0..rng.usize(1..4) {
+            let at = rng.usize(0..damaged.len());
+            damaged[at] = rng.u8(..);
+        }
+        refused += u32::from(batch.replay(&damaged).is_err());
+    }
+    assert!(refused > 100);
+}

@@ -1,0 +1,388 @@
+//! Random calls, decided by the script and by the reference, and compared.
+
+use std::{sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use limiter_core::{
+    Algorithm, Ask, Decision, OnFailure, Policy, Rate, Timestamp, Verdict,
+    algorithm::{
+        Align, BUCKETS_MAX, COUNTER_LIMIT_MAX, EXACT_MAX, FixedWindow, LeakyBucket, SlidingWindowCounter,
+        SlidingWindowLog, TokenBucket,
+    },
+    test_util::script::{Answered, Batch, Model, Stored, script_text},
+};
+
+use crate::redis::{Redis, Value};
+
+/// A time to live that never ends a key: the time of the test is not that of the server.
+const FOREVER_MS: &str = "100000000000";
+
+const PREFIX: &str = "t";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    TokenBucket,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindowCounter,
+    SlidingWindowLog,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::TokenBucket,
+        Self::LeakyBucket,
+        Self::FixedWindow,
+        Self::SlidingWindowCounter,
+        Self::SlidingWindowLog,
+    ];
+}
+
+/// The script whose time is given.
+pub(crate) fn script() -> String {
+    script_text(true)
+}
+
+/// Policies under change, a clock, and both sides.
+pub(crate) struct World {
+    rng: Rng,
+    kinds: Vec<Kind>,
+    policies: Vec<Arc<Policy>>,
+    now: u64,
+    /// Times of former calls: to come back to when what they took leaves.
+    times: [u64; 16],
+    model: Model,
+    redis: Redis,
+    sha1: Vec<u8>,
+    allowed: u32,
+    denied: u32,
+    shared: u32,
+}
+
+/// One request: for each layer, the policy's index, the key, the cost.
+type Request = Vec<(usize, String, u64)>;
+
+impl World {
+    pub(crate) fn new(kinds: &[Kind], seed: u64, script: &str) -> Self {
+        let mut redis = Redis::start();
+        let Value::Bytes(sha1) = redis.command(&[b"SCRIPT", b"LOAD", script.as_bytes()]) else {
+            panic!("the script does not load");
+        };
+        let mut world = Self {
+            rng: Rng::with_seed(seed),
+            kinds: kinds.to_vec(),
+            policies: Vec::new(),
+            now: 1_796_040_000_000_000,
+            times: [0; 16],
+            model: Model::default(),
+            redis,
+            sha1,
+            allowed: 0,
+            denied: 0,
+            shared: 0,
+        };
+        for slot in 0..5 {
+            let policy = world.policy(slot);
+            world.policies.push(policy);
+        }
+        world
+    }
+
+    /// One call: one request or several.
+    pub(crate) fn step(&mut self) -> Result<(), String> {
+        if self.rng.u8(..) < 8 {
+            let slot = self.rng.usize(0..self.policies.len());
+            self.policies[slot] = self.policy(slot);
+        }
+        self.move_time();
+        let requests = self.requests();
+        let mut batch = Batch::default();
+        let mut names = Vec::new();
+        for request in &requests {
+            let asks = asks(&self.policies, request);
+            if !batch.add(&asks) {
+                return Err("a small request has no place".to_owned());
+            }
+            names.extend(asks.iter().map(|ask| (ask.policy.clone(), ask.key.to_owned())));
+        }
+        names.sort_by(|a, b| (a.0.name(), &a.1).cmp(&(b.0.name(), &b.1)));
+        let all = names.len();
+        names.dedup_by(|a, b| a.0.name() == b.0.name() && a.1 == b.1);
+        self.shared += u32::from(names.len() < all);
+        self.compare(&requests, &batch, &names)
+    }
+
+    fn compare(&mut self, requests: &[Request], batch: &Batch, names: &[(Arc<Policy>, String)]) -> Result<(), String> {
+        let (keys, mut args) = batch.arguments(PREFIX, None);
+        args[2..].fill(FOREVER_MS.into());
+        args.push(self.now.to_string().into());
+        let count = keys.len().to_string();
+        let mut commands = vec![
+            [b"EVALSHA".to_vec(), self.sha1.clone(), count.into_bytes()]
+                .into_iter()
+                .chain(keys.iter().chain(&args).map(|bytes| bytes.to_vec()))
+                .collect::<Vec<_>>(),
+        ];
+        commands.extend(names.iter().map(|(policy, key)| {
+            let name = format!("{PREFIX}:{}{key}", policy.key_prefix()).into_bytes();
+            match policy.algorithm() {
+                Algorithm::SlidingWindowLog(_) => {
+                    vec![b"LRANGE".to_vec(), name, b"0".to_vec(), b"-1".to_vec()]
+                }
+                _ => vec![b"GET".to_vec(), name],
+            }
+        }));
+        let mut replies = self.redis.pipeline(&commands).into_iter();
+        let reply = replies.next().ok_or("no reply")?;
+        let Value::Bytes(reply) = reply else {
+            return Err(format!("the script failed: {reply:?}"));
+        };
+        let now = Timestamp::from_micros(self.now);
+        let expected: Vec<Decision> = requests
+            .iter()
+            .map(|request| self.model.decide(&asks(&self.policies, request), now))
+            .collect();
+        self.decisions(requests, batch, &reply, &expected)?;
+        for ((policy, key), reply) in names.iter().zip(replies) {
+            let ask = Ask { policy, key, cost: 0 };
+            let (expected, found) = (self.model.stored(&ask), stored(reply));
+            if expected != found {
+                let policy = policy.algorithm();
+                return Err(format!(
+                    "{key} of {policy:?} at {now:?}: expected {expected:?}, found {found:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn decisions(
+        &mut self,
+        requests: &[Request],
+        batch: &Batch,
+        reply: &[u8],
+        expected: &[Decision],
+    ) -> Result<(), String> {
+        let (now, decisions) = match batch.replay(reply) {
+            Ok(Answered::Decided(now, decisions, 0)) => (now, decisions),
+            other => return Err(format!("{other:?}, at {} for {requests:?}", self.now)),
+        };
+        if now.as_micros() != self.now {
+            return Err(format!("the time {} was {now:?}", self.now));
+        }
+        for ((request, expected), found) in requests.iter().zip(expected).zip(&decisions) {
+            if expected != found {
+                let layers: Vec<_> = request
+                    .iter()
+                    .map(|(slot, ..)| self.policies[*slot].algorithm())
+                    .collect();
+                return Err(format!(
+                    "{request:?} over {layers:?} at {now:?}:\nexpected {expected:?}\nfound    {found:?}"
+                ));
+            }
+            match expected.verdict {
+                Verdict::Allowed => self.allowed += 1,
+                Verdict::Denied { .. } => self.denied += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// That the run was worth its time.
+    pub(crate) fn assert_saw_everything(&self) {
+        let Self {
+            allowed,
+            denied,
+            shared,
+            ..
+        } = self;
+        assert!(
+            *allowed > 1_000 && *denied > 1_000 && *shared > 1_000,
+            "{allowed} allowed, {denied} denied, {shared} with shared keys"
+        );
+    }
+
+    fn requests(&mut self) -> Vec<Request> {
+        let rng = &mut self.rng;
+        let count = if rng.bool() { 1 } else { rng.usize(1..=12) };
+        (0..count)
+            .map(|_| {
+                let mut slots: Vec<usize> = (0..self.policies.len()).collect();
+                rng.shuffle(&mut slots);
+                slots.truncate(rng.usize(1..=4));
+                let mut layer = |slot: usize| {
+                    let key = format!("k{}", rng.u8(0..3));
+                    let ask = Ask {
+                        policy: &self.policies[slot],
+                        key: &key,
+                        cost: 0,
+                    };
+                    // All that is free, or one more: then the least error changes the verdict.
+                    let cost = match rng.u8(0..8) {
+                        0 => self.model.free(&ask, Timestamp::from_micros(self.now)),
+                        1 => self.model.free(&ask, Timestamp::from_micros(self.now)) + 1,
+                        _ => cost(rng, ask.policy.algorithm().limit()),
+                    };
+                    (slot, key, cost)
+                };
+                slots.into_iter().map(&mut layer).collect()
+            })
+            .collect()
+    }
+
+    /// Mostly forwards, by a little or a lot; sometimes not at all, sometimes backwards.
+    fn move_time(&mut self) {
+        let rng = &mut self.rng;
+        let slot = rng.usize(0..self.policies.len());
+        let algorithm = self.policies[slot].algorithm();
+        let window = u64::try_from(algorithm.window().as_micros()).unwrap();
+        // What one unit needs, in the mean.
+        let unit = (window / algorithm.limit()).max(1);
+        self.now += match rng.u8(0..20) {
+            0..3 => 0,
+            3 => 1,
+            4 => rng.u64(0..1_000),
+            5..9 => rng.u64(0..=3 * unit),
+            9..13 => rng.u64(0..=window / 8),
+            13 => rng.u64(0..=window * 2),
+            // To the edge of a window, or just before it.
+            14 => window - self.now % window - rng.u64(0..2),
+            // When what was taken at a former time leaves, or just before it.
+            _ => (rng.choice(&self.times).unwrap() + window - rng.u64(0..2)).saturating_sub(self.now),
+        };
+        match rng.u8(..) {
+            0..4 => self.now -= rng.u64(0..=window.min(10 * 365 * 86_400_000_000)),
+            4..8 => self.now -= rng.u64(0..2_000),
+            _ => {}
+        }
+        // Far from the epoch, and from the end of time.
+        self.now = self.now.clamp(1_000_000_000_000_000, 4_000_000_000_000_000);
+        let former = rng.usize(0..self.times.len());
+        self.times[former] = self.now;
+    }
+
+    /// A policy for a slot: its name and kind stay, its parameters do not.
+    fn policy(&mut self, slot: usize) -> Arc<Policy> {
+        let kind = self.kinds[slot % self.kinds.len()];
+        let rng = &mut self.rng;
+        let algorithm = match kind {
+            Kind::TokenBucket => {
+                let (rate, burst) = rate(rng);
+                TokenBucket::new(rate, burst).unwrap().into()
+            }
+            Kind::LeakyBucket => {
+                let (rate, capacity) = rate(rng);
+                LeakyBucket::new(rate, capacity).unwrap().into()
+            }
+            Kind::FixedWindow => {
+                let align = if rng.bool() { Align::Clock } else { Align::FirstRequest };
+                FixedWindow::new(limit(rng, EXACT_MAX), window(rng), align)
+                    .unwrap()
+                    .into()
+            }
+            Kind::SlidingWindowCounter => {
+                let buckets = *rng.choice(&[1, 2, 6, 6, 7, 10, 59, BUCKETS_MAX]).unwrap();
+                let window = window(rng).min(Duration::from_secs(1_700 * 86_400));
+                SlidingWindowCounter::new(limit(rng, COUNTER_LIMIT_MAX), window, buckets)
+                    .unwrap()
+                    .into()
+            }
+            Kind::SlidingWindowLog => {
+                let limit = if rng.u8(..) < 10 {
+                    rng.u64(4_000..9_000)
+                } else {
+                    rng.u64(1..40)
+                };
+                Algorithm::SlidingWindowLog(SlidingWindowLog::new(limit, window(rng)).unwrap())
+            }
+        };
+        Arc::new(Policy::new(format!("p{slot}"), algorithm, OnFailure::Open))
+    }
+}
+
+/// Small ones mostly, and the largest.
+fn limit(rng: &mut Rng, max: u64) -> u64 {
+    match rng.u8(0..8) {
+        0 => max - rng.u64(0..3),
+        1 => rng.u64(1..=max),
+        2 => rng.u64(1..100_000),
+        _ => rng.u64(1..60),
+    }
+}
+
+fn window(rng: &mut Rng) -> Duration {
+    let choices = [
+        1_000,
+        1_001,
+        10_000,
+        1_000_000,
+        1_500_000,
+        60_000_000,
+        3_600_000_000,
+        86_400_000_000,
+    ];
+    match rng.u8(0..10) {
+        0 => Duration::from_micros(rng.u64(1_000..3_000 * 86_400_000_000)),
+        1 => Duration::from_secs(3_000 * 86_400),
+        _ => Duration::from_micros(*rng.choice(&choices).unwrap()),
+    }
+}
+
+/// A rate, and a capacity that can be counted at it.
+fn rate(rng: &mut Rng) -> (Rate, u64) {
+    let units = match rng.u8(0..8) {
+        0 => rng.u64(1..=EXACT_MAX),
+        1 => EXACT_MAX,
+        2..5 => rng.u64(1..2_000),
+        _ => *rng.choice(&[1, 3, 5, 7, 10, 60, 100, 1_000, 99_991]).unwrap(),
+    };
+    let per = window(rng);
+    // The largest capacity is told by the refusal of one that is too large.
+    let max = match TokenBucket::new(Rate { units, per }, EXACT_MAX) {
+        Ok(_) => EXACT_MAX,
+        Err(limiter_core::AlgorithmError::TooLarge { max, .. }) => max,
+        Err(error) => panic!("{units} per {per:?}: {error}"),
+    };
+    (Rate { units, per }, limit(rng, max).min(max))
+}
+
+fn cost(rng: &mut Rng, limit: u64) -> u64 {
+    match rng.u8(0..32) {
+        0 => 0,
+        1 => limit,
+        2 => limit + 1,
+        3 => u64::MAX,
+        4..8 => rng.u64(0..=limit / 2),
+        8..12 => rng.u64(0..=limit / 8),
+        12..16 => rng.u64(1..4),
+        _ => 1,
+    }
+}
+
+fn asks<'a>(policies: &'a [Arc<Policy>], request: &'a Request) -> Vec<Ask<'a>> {
+    let ask = |(slot, key, cost): &'a (usize, String, u64)| Ask {
+        policy: &policies[*slot],
+        key,
+        cost: *cost,
+    };
+    request.iter().map(ask).collect()
+}
+
+/// What a GET or LRANGE found.
+fn stored(reply: Value) -> Stored {
+    let double = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap()) as u64;
+    match reply {
+        Value::Nil => Stored::Nothing,
+        Value::Bytes(bytes) => Stored::Numbers(bytes.chunks(8).map(double).collect()),
+        Value::List(items) if items.is_empty() => Stored::Nothing,
+        Value::List(items) => Stored::Times(
+            (items.iter())
+                .map(|item| match item {
+                    Value::Bytes(bytes) => double(bytes),
+                    other => panic!("not in a log: {other:?}"),
+                })
+                .collect(),
+        ),
+        other => panic!("neither a string nor a list: {other:?}"),
+    }
+}
