@@ -11,7 +11,7 @@ use std::{
 use tracing::Subscriber;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
-    fmt::{self, MakeWriter},
+    fmt::{self, MakeWriter, format::JsonFields},
     layer::SubscriberExt as _,
     registry::LookupSpan,
     reload,
@@ -20,8 +20,10 @@ use tracing_subscriber::{
 
 use crate::config;
 
+mod access;
 mod sink;
 
+use access::AccessLines;
 use sink::Sink;
 
 /// The target of access lines.
@@ -121,13 +123,21 @@ where
 {
     let layer = fmt::layer().with_writer(writer);
     match format {
-        config::LogFormat::Text => layer.with_ansi(io::stdout().is_terminal()).boxed(),
-        config::LogFormat::Json => layer
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .boxed(),
+        config::LogFormat::Text => {
+            let others = fmt::format().with_ansi(io::stdout().is_terminal());
+            layer.event_format(AccessLines { format, others }).boxed()
+        }
+        config::LogFormat::Json => {
+            let others = fmt::format()
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false);
+            layer
+                .fmt_fields(JsonFields::new())
+                .event_format(AccessLines { format, others })
+                .boxed()
+        }
     }
 }
 

@@ -98,6 +98,63 @@ fn json_is_an_object_a_line() {
 }
 
 #[test]
+fn access_lines_look_like_the_others() {
+    let client: std::net::IpAddr = "203.0.113.7".parse().unwrap();
+    let lines = |target_access: bool, format| {
+        let events = |_: &Telemetry| {
+            // Of these, the target is all that differs.
+            if target_access {
+                info!(target: ACCESS, path = "/a", status = 200_u16, bytes = -1, route = None::<&str>, ok = true, %client, "done");
+            } else {
+                info!(target: "axxess", path = "/a", status = 200_u16, bytes = -1, route = None::<&str>, ok = true, %client, "done");
+            }
+        };
+        let lines = logged(&log(format, true, Level::INFO), None, events);
+        lines[0].replace("axxess", ACCESS)
+    };
+    let after_the_time = |line: String| {
+        line.split_once('Z')
+            .unwrap()
+            .1
+            .replace("client=203.0.113.7", "client=\"203.0.113.7\"")
+    };
+    assert_eq!(
+        after_the_time(lines(true, LogFormat::Text)),
+        after_the_time(lines(false, LogFormat::Text))
+    );
+    let parsed = |line: String| {
+        let mut line: Value = serde_json::from_str(&line).unwrap();
+        assert!(line["timestamp"].take().is_string());
+        line
+    };
+    assert_eq!(
+        parsed(lines(true, LogFormat::Json)),
+        parsed(lines(false, LogFormat::Json))
+    );
+}
+
+#[test]
+fn no_value_ends_an_access_line_or_a_field() {
+    let value = "a\"b\\c\nd\u{1b}[0m\u{7f}\u{e9}";
+    let lines = logged(&log(LogFormat::Json, true, Level::INFO), None, |_| {
+        info!(target: ACCESS, path = value, shown = %value, took = 1.23456, never = f64::NAN);
+    });
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    let parsed: Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&parsed["path"], &parsed["shown"]), (&value.into(), &value.into()));
+    assert_eq!((&parsed["took"], parsed.get("never")), (&1.235.into(), None));
+    let lines = logged(
+        &log(LogFormat::Text, true, Level::INFO),
+        None,
+        |_| info!(target: ACCESS, path = value, "{value}"),
+    );
+    assert!(
+        lines.len() == 1 && !lines[0].contains(|c: char| c.is_control()),
+        "{lines:?}"
+    );
+}
+
+#[test]
 fn a_reload_changes_level_and_format() {
     let lines = logged(&log(LogFormat::Text, true, Level::WARN), None, |telemetry| {
         info!("unseen");
