@@ -316,7 +316,7 @@ pub struct Match {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Any of these holds the client's address.
     pub ips: Vec<IpNet>,
-    /// None of this may hold.
+    /// This, as a whole, must not hold.
     pub not: Option<Box<Match>>,
 }
 
