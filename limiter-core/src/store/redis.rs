@@ -109,8 +109,6 @@ struct Shared {
     server_clock: ServerClock,
     hasher: RandomState,
     observer: Option<Arc<dyn StoreObserver>>,
-    /// The breaker has opened: wakes the probe.
-    opened: Notify,
     /// The breaker has closed.
     closed: Notify,
     /// Tells the calls on their way that no connection is left.
@@ -193,7 +191,6 @@ impl RedisStore {
             server_clock: ServerClock::new(),
             hasher: RandomState::new(),
             observer,
-            opened: Notify::new(),
             closed: Notify::new(),
             lost: Notify::new(),
             misdirected: AtomicBool::new(false),
@@ -323,14 +320,28 @@ impl Shared {
             _ => self.breaker.failed(),
         };
         debug!(?failure, opened, "a call to redis failed");
+        self.connections.troubled.notify_one();
         if opened {
-            self.announce_loss(failure);
-            self.opened.notify_one();
-            // From now on nobody begins to wait. Those in a call have its answer or their deadline, or learn from the probe that
-            // no connection is left.
-            for mut waiter in self.group.drain() {
-                waiter.answer(Err(StoreError::Unavailable));
-            }
+            self.opened(failure);
+        }
+    }
+
+    /// No connection is up. Calls may be stuck in fred's queue, if they were made in the millisecond in which fred had not yet
+    /// seen the loss: they are given up.
+    fn unconnected(&self) {
+        self.lost.notify_waiters();
+        if self.breaker.open() {
+            let failure = Failure::Lost(self.connections.last_error());
+            self.count_failure(failure.to_error().kind());
+            self.opened(&failure);
+        }
+    }
+
+    /// The breaker has opened: nobody begins to wait any more, and those who had not left in a call are answered.
+    fn opened(&self, failure: &Failure) {
+        self.announce_loss(failure);
+        for mut waiter in self.group.drain() {
+            waiter.answer(Err(StoreError::Unavailable));
         }
     }
 

@@ -89,8 +89,7 @@ fn run_boxed(shared: Arc<Shared>, batch: Batch) -> std::pin::Pin<Box<dyn Future<
 
 /// Waits for `send`, and meanwhile tells those whose deadline comes that there was no answer.
 ///
-/// A call may be stuck in fred's queue if it was made in the millisecond in which fred has not yet seen a loss that other calls
-/// have met: it is given up with the last connection.
+/// It is given up with the last connection: it may be stuck in fred's queue.
 async fn in_time(
     shared: &Shared,
     batch: &mut Batch,

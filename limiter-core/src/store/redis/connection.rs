@@ -18,7 +18,7 @@ use fred::{
         config::{Config, Options, ReconnectPolicy, UnresponsiveConfig},
     },
 };
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::{runtime::Handle, sync::Notify, task::JoinHandle};
 use tracing::warn;
 
 use super::RedisConfig;
@@ -112,6 +112,8 @@ pub(super) struct Connections {
     list: Box<[Connection]>,
     next: AtomicUsize,
     unresponsive: Duration,
+    /// A connection, or a call, has failed: wakes the probe.
+    pub(super) troubled: Notify,
     /// What fred said last of a connection that broke or could not be made, for the log.
     last_error: Mutex<String>,
 }
@@ -148,6 +150,7 @@ impl Connections {
             list,
             next,
             unresponsive,
+            troubled: Notify::new(),
             last_error: Mutex::new("not connected yet".to_owned()),
         })
     }
@@ -191,6 +194,7 @@ impl Connections {
 
     fn note(&self, error: String) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        self.troubled.notify_one();
     }
 
     /// Why no connection is up, as far as is known.

@@ -32,13 +32,14 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut pause = MIN_PAUSE;
     let mut reconnected = None;
     loop {
-        if shared.breaker.health() == Health::Connected {
-            // Woken early where the breaker opens. If it stayed closed, what was is forgotten: a breaker that closes at each probe
-            // and opens at the next call must not do so ever faster.
-            if timeout(IDLE, shared.opened.notified()).await.is_err() {
-                pause = MIN_PAUSE;
+        if shared.breaker.health() == Health::Connected && shared.connections.any_up() {
+            // Woken early where something fails. Only if none does, the pause begins anew: a breaker that closes at each probe and
+            // opens at the next call must not do so ever faster.
+            if timeout(IDLE, shared.connections.troubled.notified()).await.is_ok() {
+                continue;
             }
-            if shared.breaker.is_closed() && shared.answered_within(IDLE) {
+            pause = MIN_PAUSE;
+            if shared.answered_within(IDLE) {
                 continue;
             }
         } else {
@@ -69,7 +70,7 @@ async fn wait_for_turn(shared: &Shared, pause: Duration) {
     }
     let since = shared.now();
     while !shared.connections.any_up() {
-        shared.lost.notify_waiters();
+        shared.unconnected();
         if shared.now().since(since) > IDLE {
             shared.announce_loss(&Failure::Lost(shared.connections.last_error()));
         }
