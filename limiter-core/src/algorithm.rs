@@ -9,6 +9,8 @@ mod fixed_window;
 mod leaky_bucket;
 mod sliding_window_counter;
 mod sliding_window_log;
+#[cfg(test)]
+mod tests;
 mod token_bucket;
 
 pub(crate) use bucket::Bucket;

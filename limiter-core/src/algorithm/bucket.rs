@@ -146,3 +146,106 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     }
     a
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn meter(units: u64, per: Duration, capacity: u64) -> Meter {
+        Meter::new(Rate { units, per }, capacity, "burst").unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_exact_is_refused_with_its_bound() {
+        let new = |units, per, capacity| Meter::new(Rate { units, per }, capacity, "burst");
+        let (day, zero) = (Duration::from_secs(86_400), |parameter| AlgorithmError::Zero {
+            parameter,
+        });
+        assert_eq!(new(0, day, 1), Err(zero("rate")));
+        assert_eq!(new(1, Duration::ZERO, 1), Err(zero("rate")));
+        assert_eq!(new(1, day, 0), Err(zero("burst")));
+        // A token a day is 8.64e10 fractions: 104,249 tokens fill 2^53.
+        let (parameter, max) = ("burst", 104_249);
+        assert_eq!(new(1, day, 104_250), Err(AlgorithmError::TooLarge { parameter, max }));
+        assert!(new(1, day, 104_249).is_ok());
+        // In lowest terms, a million a day is 86,400 fractions.
+        assert!(new(1_000_000, day, 1_000_000).is_ok());
+        let (parameter, max) = ("rate", EXACT_MAX);
+        assert_eq!(new(1 << 53, day, 1), Err(AlgorithmError::TooLarge { parameter, max }));
+        let max = SPAN_MAX;
+        assert_eq!(new(1, SPAN_MAX * 2, 1), Err(AlgorithmError::TooLong { parameter, max }));
+    }
+
+    #[test]
+    fn a_lower_capacity_keeps_what_was_used_and_a_faster_rate_mints_nothing() {
+        let minute = Duration::from_secs(60);
+        let (old, new) = (meter(60, minute, 100), meter(6_000, minute, 40));
+        let mut bucket = old.load(None, 0);
+        old.save(&mut bucket, 100);
+        // Ten seconds at a unit a second; from then on, at a hundred.
+        let bucket = new.load(Some(bucket), 10_000_000);
+        assert_eq!((bucket.used, new.free(&bucket)), (90 * new.period, 0));
+        assert_eq!(new.wait(&bucket, 1), Wait::For(Duration::from_millis(510)));
+        let bucket = new.load(Some(bucket), 10_510_000);
+        assert_eq!(new.free(&bucket), 1);
+    }
+
+    #[test]
+    fn a_clock_that_stepped_back_refills_nothing_and_freezes_nothing() {
+        let meter = meter(1, Duration::from_secs(1), 5);
+        let mut bucket = meter.load(None, 9_000_000_000);
+        meter.save(&mut bucket, 5);
+        let bucket = meter.load(Some(bucket), 1_000_000_000);
+        assert_eq!(meter.free(&bucket), 0);
+        assert_eq!(meter.free(&meter.load(Some(bucket), 1_003_000_000)), 3);
+    }
+
+    proptest! {
+        /// Whoever takes all that is free, however often, gets exactly `capacity + ⌊t × rate⌋`: nothing is lost to
+        /// rounding, and nothing gained, while the bucket never fills up again.
+        #[test]
+        fn polling_loses_nothing(
+            units in 1_u64..5_000,
+            per in prop_oneof![Just(1_000_000_u64), Just(60_000_000), Just(999_983), 1_u64..90_000_000_000],
+            capacity in 1_u64..50_000,
+            polls in prop::collection::vec(0_u64..1_000_000, 1..60),
+        ) {
+            let meter = meter(units, Duration::from_micros(per), capacity);
+            let fill = meter.drain_micros();
+            let (mut now, mut taken) = (0, 0);
+            let mut bucket = meter.load(None, 0);
+            for poll in polls {
+                let free = meter.free(&bucket);
+                meter.save(&mut bucket, free);
+                taken += u128::from(free);
+                let due = u128::from(now) * u128::from(units) / u128::from(per);
+                prop_assert_eq!(taken, u128::from(capacity) + due);
+                // Less than it takes to fill even an empty bucket of one unit less.
+                let step = poll.min(fill.saturating_sub(meter.period.div_ceil(meter.units)));
+                now += step;
+                bucket = meter.load(Some(bucket), now);
+            }
+        }
+
+        /// However two rates alternate, what is used, in units, is never less after a conversion.
+        #[test]
+        fn conversion_mints_nothing(
+            rates in prop::array::uniform2((1_u64..1_000_000, 1_u64..200_000_000_000)),
+            used in 0_u64..=EXACT_MAX,
+        ) {
+            let [a, b] = rates.map(|(units, per)| meter(units, Duration::from_micros(per), 1));
+            let mut bucket = a.load(None, 7);
+            bucket.used = used;
+            let there = b.load(Some(bucket), 7);
+            let back = a.load(Some(there.clone()), 7);
+            if there.used < EXACT_MAX && back.used < EXACT_MAX {
+                prop_assert!(u128::from(there.used) * u128::from(a.period) >= u128::from(used) * u128::from(b.period));
+                prop_assert!(back.used >= used);
+                // Less than a fraction of either more.
+                prop_assert!(back.used - used <= 1 + a.period.div_ceil(b.period));
+            }
+        }
+    }
+}

@@ -78,7 +78,8 @@ impl FixedWindow {
     /// The count of a window that still runs (or, after the clock stepped back, has not begun) goes into ours.
     pub(super) fn load(&self, stored: Option<Window>, now: u64) -> Window {
         let length = micros(self.window);
-        let running = stored.filter(|stored| now < stored.end());
+        // A window in which nothing was taken has not begun: a request that was refused elsewhere begins none.
+        let running = stored.filter(|stored| stored.count > 0 && now < stored.end());
         let count = running.as_ref().map_or(0, |stored| stored.count);
         let start = match (self.align, running) {
             (Align::Clock, _) => now - now % length,
@@ -105,5 +106,91 @@ impl FixedWindow {
     #[expect(clippy::cast_precision_loss, reason = "a share, for comparing")]
     pub(super) fn used_share(&self, window: &Window) -> f32 {
         window.count as f32 / self.limit as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn ten_seconds(align: Align) -> FixedWindow {
+        FixedWindow::new(3, Duration::from_secs(10), align).unwrap()
+    }
+
+    #[test]
+    fn windows_of_the_clock_begin_at_multiples() {
+        let policy = ten_seconds(Align::Clock);
+        let mut window = policy.load(None, 109 * SECOND);
+        window.count += 3;
+        assert_eq!(policy.free(&window), 0);
+        assert_eq!(policy.wait(&window, 1, 109 * SECOND), Wait::For(Duration::from_secs(1)));
+        assert_eq!(policy.free(&policy.load(Some(window.clone()), 110 * SECOND - 1)), 0);
+        assert_eq!(policy.free(&policy.load(Some(window), 110 * SECOND)), 3);
+    }
+
+    #[test]
+    fn windows_of_requests_begin_with_the_first_after_the_last_window() {
+        let policy = ten_seconds(Align::FirstRequest);
+        let mut window = policy.load(None, 107 * SECOND);
+        window.count += 3;
+        assert_eq!(
+            policy.wait(&window, 1, 107 * SECOND),
+            Wait::For(Duration::from_secs(10))
+        );
+        let window = policy.load(Some(window), 117 * SECOND - 1);
+        assert_eq!((policy.free(&window), window.start), (0, 107 * SECOND));
+        let window = policy.load(Some(window), 117 * SECOND + 5);
+        assert_eq!((policy.free(&window), window.start), (3, 117 * SECOND + 5));
+    }
+
+    #[test]
+    fn a_running_count_goes_into_a_window_of_another_length() {
+        let (hour, policy) = (3_600 * SECOND, ten_seconds(Align::Clock));
+        let stored = Window {
+            count: 2,
+            start: 0,
+            length: hour,
+        };
+        assert_eq!(policy.free(&policy.load(Some(stored.clone()), 109 * SECOND)), 1);
+        assert_eq!(policy.free(&policy.load(Some(stored.clone()), hour)), 3);
+        let policy = ten_seconds(Align::FirstRequest);
+        let window = policy.load(Some(stored), 109 * SECOND);
+        assert_eq!((window.count, window.start), (2, 109 * SECOND));
+    }
+
+    #[test]
+    fn a_clock_that_stepped_back_keeps_the_count_for_one_window() {
+        for align in [Align::Clock, Align::FirstRequest] {
+            let policy = ten_seconds(align);
+            let mut window = policy.load(None, 5_000 * SECOND);
+            window.count += 3;
+            let window = policy.load(Some(window), 101 * SECOND);
+            assert_eq!(policy.free(&window), 0);
+            assert_eq!(policy.free(&policy.load(Some(window), 111 * SECOND)), 3);
+        }
+    }
+
+    #[test]
+    fn a_cost_above_the_limit_never_fits() {
+        let policy = ten_seconds(Align::Clock);
+        assert_eq!(policy.wait(&policy.load(None, 0), 4, 0), Wait::Never);
+    }
+
+    #[test]
+    fn what_cannot_be_exact_is_refused_with_its_bound() {
+        let new = |limit, window| FixedWindow::new(limit, window, Align::Clock);
+        let (second, parameter) = (Duration::from_secs(1), "limit");
+        assert_eq!(new(0, second), Err(AlgorithmError::Zero { parameter }));
+        let max = EXACT_MAX;
+        assert_eq!(new(max + 1, second), Err(AlgorithmError::TooLarge { parameter, max }));
+        let parameter = "window";
+        assert_eq!(new(1, Duration::ZERO), Err(AlgorithmError::Zero { parameter }));
+        let min = Duration::from_millis(1);
+        assert_eq!(new(1, min / 2), Err(AlgorithmError::TooShort { parameter, min }));
+        let max = super::super::SPAN_MAX;
+        assert_eq!(new(1, max + second), Err(AlgorithmError::TooLong { parameter, max }));
+        assert!(new(EXACT_MAX, max).is_ok());
     }
 }

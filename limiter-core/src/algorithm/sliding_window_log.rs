@@ -183,3 +183,66 @@ impl SlidingWindowLog {
         log.live() as f32 / self.limit as f32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn units_of_one_instant_are_as_many_as_they_are() {
+        let policy = SlidingWindowLog::new(20, Duration::from_secs(10)).unwrap();
+        let mut log = policy.load(None, 5);
+        for left in (0..20).rev() {
+            policy.save(&mut log, 1, 5);
+            assert_eq!(policy.free(&log), left);
+        }
+        assert_eq!(policy.free(&policy.load(Some(log.clone()), 10_000_004)), 0);
+        assert_eq!(policy.free(&policy.load(Some(log), 10_000_005)), 20);
+    }
+
+    #[test]
+    fn a_clock_that_stepped_back_makes_times_ahead_now() {
+        let policy = SlidingWindowLog::new(2, Duration::from_secs(10)).unwrap();
+        let mut log = policy.load(None, 90_000_000);
+        policy.save(&mut log, 2, 90_000_000);
+        let log = policy.load(Some(log), 50_000_000);
+        assert_eq!(policy.wait(&log, 1, 50_000_000), Wait::For(Duration::from_secs(10)));
+        assert_eq!(policy.free(&policy.load(Some(log), 60_000_000)), 2);
+    }
+
+    #[test]
+    fn a_limit_is_bounded() {
+        let new = |limit| SlidingWindowLog::new(limit, Duration::from_secs(1));
+        let (parameter, max) = ("limit", 100_000);
+        assert_eq!(new(100_001), Err(AlgorithmError::TooLarge { parameter, max }));
+        assert_eq!(new(0), Err(AlgorithmError::Zero { parameter }));
+        assert!(new(100_000).is_ok());
+    }
+
+    proptest! {
+        /// Whatever the arrivals, a request passes if and only if the units of the window that ends with it, its own
+        /// among them, are at most the limit.
+        #[test]
+        fn no_window_holds_more_and_none_that_fits_is_refused(
+            limit in 1_u64..30,
+            window in 1_000_u64..50_000,
+            arrivals in prop::collection::vec((0_u64..9_000, 1_u64..6), 1..200),
+        ) {
+            let policy = SlidingWindowLog::new(limit, Duration::from_micros(window)).unwrap();
+            let (mut now, mut log, mut passed) = (0, None, Vec::new());
+            for (gap, cost) in arrivals {
+                now += gap;
+                let mut loaded = policy.load(log.take(), now);
+                let inside: u64 = passed.iter().filter(|(at, _)| at + window > now).map(|(_, cost)| cost).sum();
+                prop_assert_eq!(policy.free(&loaded) >= cost, inside + cost <= limit);
+                if inside + cost <= limit {
+                    policy.save(&mut loaded, cost, now);
+                    passed.push((now, cost));
+                }
+                log = Some(loaded);
+            }
+        }
+    }
+}
