@@ -75,7 +75,8 @@ impl Workers {
             threads.push(thread.map_err(|error| system("cannot start a worker", error))?);
         }
         drop(report);
-        for report in started {
+        // Not until the channel closes: a worker that serves holds its end for as long as it does.
+        for report in started.iter().take(count) {
             report.map_err(|error| system("cannot start a worker's runtime", error))?;
         }
         Ok(Self { threads, stop, ended })
