@@ -13,14 +13,21 @@ use arc_swap::ArcSwap;
 use tokio::{
     runtime::Runtime,
     signal::unix::{SignalKind, signal},
+    time::{MissedTickBehavior, interval},
 };
 
 use crate::{
+    admin,
     config::{Config, ConfigError, Overrides},
     reload::{Loaded, Reloader, Source},
     server::{self, Workers},
     snapshot::{BuildError, Shared, Snapshot},
+    telemetry::{self, TelemetryError},
 };
+
+mod running;
+
+use running::Gateway;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -37,7 +44,10 @@ pub enum AppError {
     /// The configuration is wrong: exit status 2.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The configuration cannot be built: exit status 2.
+    /// The log cannot be set up.
+    #[error(transparent)]
+    Log(#[from] TelemetryError),
+    /// The configuration cannot be built.
     #[error("the configuration cannot be used")]
     Build(#[from] BuildError),
     /// An address cannot be bound.
@@ -68,9 +78,12 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     let source = Source::new(&options.config_path, options.overrides.clone());
     let Loaded { config, text } = source.load()?;
     let config = Arc::new(config);
+    let telemetry = telemetry::init(&config.log)?;
     let control = control_runtime()?;
     let shared = Shared::new(control.handle().clone());
+    shared.set_telemetry(telemetry);
     let current = Arc::new(ArcSwap::from_pointee(Snapshot::build(1, Arc::clone(&config), &shared)?));
+    shared.metrics.config_loaded(current.load().built);
     let clock = Arc::new(shared.clock);
     let reloader = Arc::new(Reloader::new(
         source,
@@ -81,6 +94,7 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     ));
 
     // Every address is bound before anything is served: a start either succeeds whole or leaves nothing behind.
+    let admin = control.block_on(bind_admin(config.admin.address))?;
     let workers = worker_count(&config);
     let listeners = bind(&config, workers)?;
     shared.set_listeners(listeners.iter().map(|(address, _)| *address).collect());
@@ -88,11 +102,30 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     for address in shared.listeners() {
         tracing::info!("listening on {address}");
     }
+    let gateway = Gateway::new(&shared, &current, &reloader);
+    control.spawn(admin::serve(admin, gateway.into_admin(), std::future::pending()));
+    control.spawn(sweep_counters(Arc::clone(&shared), Arc::clone(&current)));
     control.spawn(reloader.watch());
     control.block_on(end_signal())?;
     drain(&shared, running, current.load().config.server.drain);
     control.shutdown_background();
+    shared.end_log();
     Ok(())
+}
+
+async fn bind_admin(address: SocketAddr) -> Result<tokio::net::TcpListener, AppError> {
+    let bound = tokio::net::TcpListener::bind(address).await;
+    bound.map_err(|error| AppError::Bind { address, error })
+}
+
+/// Memory that nobody counts in any more is given back even when no traffic comes.
+async fn sweep_counters(shared: Arc<Shared>, current: Arc<ArcSwap<Snapshot>>) {
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        shared.sweep_counters(&current.load_full().store);
+    }
 }
 
 fn worker_count(config: &Config) -> usize {

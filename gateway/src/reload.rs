@@ -249,7 +249,9 @@ impl Reloader {
         let version = running.version + 1;
         match Snapshot::build(version, Arc::new(config), &self.shared) {
             Ok(snapshot) => {
-                self.current.store(Arc::new(snapshot));
+                let snapshot = Arc::new(snapshot);
+                self.current.store(Arc::clone(&snapshot));
+                self.shared.applied(&snapshot);
                 texts.running = text;
                 ReloadOutcome::Applied { version }
             }
@@ -258,6 +260,7 @@ impl Reloader {
     }
 
     fn tell(&self, trigger: Trigger, outcome: &ReloadOutcome) {
+        self.shared.metrics.reloaded(outcome.kind());
         let error = outcome.error();
         let file = self.source.path.display();
         // One line an outcome, also where a file has several problems.

@@ -32,18 +32,12 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Connections of all workers, counted.
 #[derive(Debug, Default)]
-pub struct Connections {
+pub(crate) struct Connections {
     open: AtomicUsize,
     closed: Notify,
 }
 
 impl Connections {
-    /// How many there are.
-    #[must_use]
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
     fn try_open(&self, max: usize) -> bool {
         let more = |open| (open < max).then_some(open + 1);
         self.open
@@ -63,6 +57,7 @@ struct Permit(Rc<Worker>);
 impl Drop for Permit {
     fn drop(&mut self) {
         self.0.shared.connections.close();
+        self.0.shared.metrics.connection_closed();
         self.0.on_close();
     }
 }
@@ -129,6 +124,7 @@ async fn permit(worker: &Rc<Worker>) -> Permit {
         drop(timeout(ACCEPT_BACKOFF, worker.shared.connections.closed.notified()).await);
     }
     worker.on_open();
+    worker.shared.metrics.connection_opened();
     Permit(Rc::clone(worker))
 }
 

@@ -58,18 +58,20 @@ async fn dispatch(exchange: &mut Exchange, request: Request<RequestBody>) -> Res
         route,
         check,
     } = route(exchange, &request)?;
-    let passed = check.finish().await?;
     let view = Rc::clone(&exchange.view);
+    let passed = check.finish(&view.snapshot).await?;
     let route = &view.snapshot.config.routes[route];
     let mut response = match &route.target {
         Target::Respond(respond) => fixed(respond),
-        Target::Upstream(upstream) => {
-            let upstream = &view.upstreams[*upstream];
+        Target::Upstream(index) => {
+            let upstream = &view.upstreams[*index];
             let request = edited(exchange, request, host.unwrap_or_else(|| upstream.authority()), path);
-            let deadlines = &exchange.conn().worker.deadlines;
-            upstream
-                .send(request, route.timeout, exchange.started, deadlines)
-                .await?
+            let worker = &exchange.conn().worker;
+            let since = worker.now();
+            let sent = upstream.send(request, route.timeout, since, &worker.deadlines).await;
+            let status = rescue::upstream_status(&sent);
+            view.snapshot.metrics.upstreams[*index].record(status, worker.now().since(since));
+            sent?
         }
     };
     passed.write_fields(&exchange.conn().worker, &view.snapshot, response.headers_mut());

@@ -3,21 +3,23 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use limiter_core::{
-    Clock, Limiter, MemoryStore, MonotonicClock, RedisConfig, RedisStore, Store, StoreError, Timestamp,
+    Clock, Health, Limiter, MemoryStore, MonotonicClock, RedisConfig, RedisStore, Store, StoreError, Timestamp,
 };
 use tokio::runtime::Handle;
 
 use crate::{
     config::{self, Config},
     descriptor::{BadGlob, Layers},
+    metrics::{LimitMetrics, Metrics, NO_ROUTE, Traffic},
     route::{BadTemplate, Router},
     server::Connections,
+    telemetry::Telemetry,
 };
 
 /// Counters of the fallback at most: as many as a memory store holds by default.
@@ -32,10 +34,14 @@ pub struct Shared {
     pub started: Timestamp,
     /// Where the store's connections, admin and reloads run; never a worker.
     pub control: Handle,
+    /// All counters of the process.
+    pub metrics: Arc<Metrics>,
     /// Clients' connections, of all workers.
-    pub connections: Connections,
+    pub(crate) connections: Connections,
+    /// Counts in place of a store that is away.
     fallback: Arc<MemoryStore>,
-    stores: Mutex<Vec<(config::Store, Weak<dyn Store>)>>,
+    stores: Mutex<Vec<Running>>,
+    telemetry: Mutex<Option<Telemetry>>,
     draining: AtomicBool,
     listeners: OnceLock<Vec<SocketAddr>>,
 }
@@ -45,13 +51,16 @@ impl Shared {
     #[must_use]
     pub fn new(control: Handle) -> Arc<Self> {
         let clock = MonotonicClock::new();
+        let started = clock.now();
         Arc::new(Self {
             clock,
-            started: clock.now(),
+            started,
             control,
+            metrics: Arc::new(Metrics::new(started)),
             connections: Connections::default(),
             fallback: Arc::new(MemoryStore::new(Arc::new(clock), FALLBACK_KEYS)),
             stores: Mutex::default(),
+            telemetry: Mutex::default(),
             draining: AtomicBool::new(false),
             listeners: OnceLock::new(),
         })
@@ -75,21 +84,129 @@ impl Shared {
     }
 
     /// The store with these settings that a snapshot still holds, with its counters and connections, or a new one.
-    fn store(&self, config: &config::Store) -> Result<Arc<dyn Store>, BuildError> {
+    fn store(&self, config: &config::Store) -> Result<Arc<CounterStore>, BuildError> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        stores.retain(|(_, store)| store.strong_count() > 0);
-        let running = stores.iter().find(|(settings, _)| settings == config);
-        if let Some(store) = running.and_then(|(_, store)| store.upgrade()) {
+        stores.retain(|running| running.store.strong_count() > 0);
+        let running = stores.iter().find(|running| running.settings == *config);
+        if let Some(store) = running.and_then(|running| running.store.upgrade()) {
             return Ok(store);
         }
-        let store = start_store(config, self)?;
-        stores.push((config.clone(), Arc::downgrade(&store)));
+        let store = Arc::new(CounterStore::start(config, self)?);
+        stores.push(Running {
+            settings: config.clone(),
+            store: Arc::downgrade(&store),
+        });
         Ok(store)
+    }
+
+    /// Forgets counters that have expired, a tenth of them a call: traffic does that too, but traffic may cease.
+    pub(crate) fn sweep_counters(&self, store: &CounterStore) {
+        self.fallback.sweep(FALLBACK_KEYS / 10);
+        if let Some(memory) = store.memory() {
+            memory.sweep(memory.len() / 10 + 1);
+        }
+    }
+
+    /// Counters of the fallback.
+    pub(crate) fn fallback_len(&self) -> usize {
+        self.fallback.len()
+    }
+
+    /// Who writes the log; a changed `log` reaches it from now on.
+    pub(crate) fn set_telemetry(&self, telemetry: Telemetry) {
+        *self.telemetry() = Some(telemetry);
+    }
+
+    /// Writes what is left of the log, and ends it.
+    pub(crate) fn end_log(&self) {
+        let ended = self.telemetry().take();
+        drop(ended);
+    }
+
+    fn telemetry(&self) -> MutexGuard<'_, Option<Telemetry>> {
+        self.telemetry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells log and metrics that `snapshot` runs from now on.
+    pub fn applied(&self, snapshot: &Snapshot) {
+        self.metrics.config_loaded(snapshot.built);
+        if let Some(telemetry) = &*self.telemetry() {
+            telemetry.reload(&snapshot.config.log);
+        }
     }
 
     /// Says which addresses are bound. Only the first call counts.
     pub(crate) fn set_listeners(&self, addresses: Vec<SocketAddr>) {
         self.listeners.get_or_init(|| addresses);
+    }
+}
+
+/// A store that was started, for as long as a snapshot holds it.
+#[derive(Debug)]
+struct Running {
+    settings: config::Store,
+    store: Weak<CounterStore>,
+}
+
+/// Where counters live.
+#[derive(Debug)]
+pub enum CounterStore {
+    /// In this process.
+    Memory(Arc<MemoryStore>),
+    /// In Redis.
+    Redis(Arc<RedisStore>),
+}
+
+impl CounterStore {
+    fn start(config: &config::Store, shared: &Shared) -> Result<Self, BuildError> {
+        Ok(match config {
+            config::Store::Memory { max_keys } => {
+                Self::Memory(Arc::new(MemoryStore::new(Arc::new(shared.clock), *max_keys)))
+            }
+            config::Store::Redis(redis) => {
+                let config = RedisConfig {
+                    url: redis.url.clone(),
+                    timeout: redis.timeout,
+                    connections: redis.connections,
+                    prefix: redis.prefix.clone(),
+                };
+                let started = RedisStore::start_observed(config, &shared.control, shared.metrics.store());
+                Self::Redis(Arc::new(started.map_err(BuildError::Store)?))
+            }
+        })
+    }
+
+    fn as_store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Memory(memory) => Arc::clone(memory) as Arc<dyn Store>,
+            Self::Redis(redis) => Arc::clone(redis) as Arc<dyn Store>,
+        }
+    }
+
+    /// `memory` or `redis`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Redis(_) => "redis",
+        }
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        match self {
+            Self::Memory(memory) => memory.health(),
+            Self::Redis(redis) => redis.health(),
+        }
+    }
+
+    /// The memory store, if it is one.
+    pub(crate) fn memory(&self) -> Option<&Arc<MemoryStore>> {
+        match self {
+            Self::Memory(memory) => Some(memory),
+            Self::Redis(_) => None,
+        }
     }
 }
 
@@ -109,7 +226,37 @@ pub struct Snapshot {
     /// Decides over them.
     pub limiter: Limiter,
     /// Where their counters live.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<CounterStore>,
+    /// What its requests are counted in.
+    pub(crate) metrics: Counted,
+}
+
+/// Handles of the metrics of a configuration, by its indices: names are looked up once, not with every request.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) routes: Vec<Arc<Traffic>>,
+    pub(crate) no_route: Arc<Traffic>,
+    pub(crate) upstreams: Vec<Arc<Traffic>>,
+    pub(crate) limits: Vec<Arc<LimitMetrics>>,
+}
+
+impl Counted {
+    fn new(config: &Config, metrics: &Metrics) -> Self {
+        Self {
+            routes: config.routes.iter().map(|route| metrics.route(&route.name)).collect(),
+            no_route: metrics.route(NO_ROUTE),
+            upstreams: config
+                .upstreams
+                .iter()
+                .map(|upstream| metrics.upstream(&upstream.name))
+                .collect(),
+            limits: config
+                .limits
+                .iter()
+                .map(|layer| metrics.limit(layer.policy.name()))
+                .collect(),
+        }
+    }
 }
 
 /// A checked configuration that cannot be built.
@@ -160,24 +307,10 @@ impl Snapshot {
             built: shared.clock.now(),
             router,
             layers,
-            limiter: Limiter::new(Arc::clone(&store), Arc::clone(&shared.fallback) as Arc<dyn Store>),
+            limiter: Limiter::new(store.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>),
             store,
+            metrics: Counted::new(&config, &shared.metrics),
             config,
         })
     }
-}
-
-fn start_store(config: &config::Store, shared: &Shared) -> Result<Arc<dyn Store>, BuildError> {
-    Ok(match config {
-        config::Store::Memory { max_keys } => Arc::new(MemoryStore::new(Arc::new(shared.clock), *max_keys)),
-        config::Store::Redis(redis) => {
-            let config = RedisConfig {
-                url: redis.url.clone(),
-                timeout: redis.timeout,
-                connections: redis.connections,
-                prefix: redis.prefix.clone(),
-            };
-            Arc::new(RedisStore::start(config, &shared.control).map_err(BuildError::Store)?)
-        }
-    })
 }

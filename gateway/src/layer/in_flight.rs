@@ -17,6 +17,7 @@ impl InFlight {
     /// Takes a slot. The connection may idle that long once it is given back.
     pub(crate) fn enter(conn: &Rc<Conn>, is_http2: bool, idle_timeout: Duration) -> Self {
         conn.begin(is_http2);
+        conn.worker.shared.metrics.request_began();
         let conn = Rc::clone(conn);
         Self { conn, idle_timeout }
     }
@@ -30,5 +31,6 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.conn.end(self.idle_timeout);
+        self.conn.worker.shared.metrics.request_ended();
     }
 }

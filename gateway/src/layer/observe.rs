@@ -1,6 +1,6 @@
 //! A request from its head to the end of its answer's body: id, clock, metrics, the access line.
 
-use std::{net::IpAddr, rc::Rc};
+use std::{net::IpAddr, rc::Rc, time::Duration};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header::CONTENT_TYPE};
 use hyper::body::Incoming;
@@ -11,13 +11,14 @@ use crate::{
     body::Body,
     client_addr,
     server::conn::Conn,
+    telemetry::ACCESS,
     upstream::rewrite::X_REQUEST_ID,
     worker::{View, Worker},
 };
 
 /// Longest id that is taken from a trusted peer.
 const LONGEST_ID: usize = 128;
-/// Logged for a client that left before its answer began; never sent.
+/// Counted for a client that left before its answer began; never sent.
 const CLIENT_LEFT: u16 = 499;
 
 /// A request from its head to the end of its answer's body.
@@ -37,7 +38,7 @@ pub(crate) struct Exchange {
     /// Indices into the configuration.
     pub(crate) route: Option<u16>,
     pub(crate) refused_by: Option<u16>,
-    status: u16,
+    status: StatusCode,
     bytes: u64,
     end: End,
 }
@@ -78,7 +79,7 @@ impl Exchange {
             target: request.uri().clone(),
             route: None,
             refused_by: None,
-            status: CLIENT_LEFT,
+            status: client_left(),
             bytes: 0,
             end: End::Open,
             view,
@@ -92,7 +93,7 @@ impl Exchange {
 
     /// The answer is known; the exchange ends with its body.
     pub(crate) fn answer(mut self: Box<Self>, mut response: Response<Body>) -> Response<Body> {
-        self.status = response.status().as_u16();
+        self.status = response.status();
         response
             .headers_mut()
             .insert(X_REQUEST_ID.clone(), self.request_id.clone());
@@ -121,19 +122,24 @@ impl Exchange {
         self.end = End::Broken;
     }
 
-    fn write_access_line(&self) {
+    fn record(&self, took: Duration) {
+        let metrics = &self.view.snapshot.metrics;
+        let route = self.route.and_then(|route| metrics.routes.get(usize::from(route)));
+        route.unwrap_or(&metrics.no_route).record(self.status, took);
+    }
+
+    fn write_access_line(&self, took: Duration) {
         let config = &self.view.snapshot.config;
-        let duration = self.conn().worker.now().since(self.started);
         let route = self.route.and_then(|route| config.routes.get(usize::from(route)));
         let limit = self.refused_by.and_then(|layer| config.limits.get(usize::from(layer)));
         tracing::info!(
-            target: "access",
+            target: ACCESS,
             method = self.method.as_str(),
             path = self.target.path(),
-            status = self.status,
+            status = self.status.as_u16(),
             route = route.map(|route| &*route.name),
             limit = limit.map(|limit| &**limit.policy.name()),
-            duration_ms = duration.as_secs_f64() * 1000.0,
+            duration_ms = took.as_secs_f64() * 1000.0,
             bytes = self.bytes,
             request_id = self.request_id.to_str().unwrap_or_default(),
             client = %self.client,
@@ -144,10 +150,16 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        let took = self.conn().worker.now().since(self.started);
+        self.record(took);
         if self.view.snapshot.config.log.access {
-            self.write_access_line();
+            self.write_access_line(took);
         }
     }
+}
+
+fn client_left() -> StatusCode {
+    StatusCode::from_u16(CLIENT_LEFT).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
 /// The peer's id where it can be written anywhere as it is; else a new one.

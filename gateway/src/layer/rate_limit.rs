@@ -1,13 +1,15 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
-use http::HeaderMap;
-use limiter_core::{Checking, Decision, FallbackDecision, Limiter, Outcome, Policy, Verdict, store::Ask};
-use smallvec::SmallVec;
 use std::sync::Arc;
+
+use http::HeaderMap;
+use limiter_core::{Checking, FallbackDecision, Limiter, Outcome, Policy, StoreError, Verdict, store::Ask};
+use smallvec::SmallVec;
 
 use crate::{
     descriptor::{Descriptor, Facts, KeyError, Layers},
     error::{BadRequest, Failure, LayerIds, RateLimited},
+    metrics::LimitOutcome,
     ratelimit_fields,
     snapshot::Snapshot,
     worker::Worker,
@@ -71,35 +73,81 @@ impl Check {
     ///
     /// # Errors
     /// A layer has no room, or refuses everything while its store is away.
-    pub(crate) async fn finish(self) -> Result<Passed, Failure> {
+    pub(crate) async fn finish(self, snapshot: &Snapshot) -> Result<Passed, Failure> {
         let outcome = match self.checking {
             None => return Ok(Passed(None)),
             Some(Checking::Ready(outcome)) => outcome,
             Some(Checking::Pending(outcome)) => outcome.await,
         };
         match outcome {
-            Outcome::Decided(decision) => decided(self.layers, decision),
-            Outcome::Fallback { error, decision } => match decision {
-                FallbackDecision::Closed { by } => {
-                    let layer = self.layers.get(by).map_or(0, |&layer| usize::from(layer));
-                    Err(Failure::StoreAway { layer, error })
-                }
-                FallbackDecision::Local { layers, decision } => {
-                    let local = layers.iter().filter_map(|&at| self.layers.get(at).copied()).collect();
-                    decided(local, decision)
-                }
-            },
+            Outcome::Decided(decision) => {
+                let fact = RateLimited {
+                    layers: self.layers,
+                    decision,
+                };
+                record(&fact, snapshot, LimitOutcome::Allowed, LimitOutcome::Denied);
+                verdict(fact)
+            }
+            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, snapshot),
         }
     }
 }
 
-fn decided(layers: LayerIds, decision: Decision) -> Result<Passed, Failure> {
-    let is_denied = matches!(decision.verdict, Verdict::Denied { .. });
-    let fact = RateLimited { layers, decision };
-    if is_denied {
-        Err(Failure::RateLimited(Box::new(fact)))
-    } else {
-        Ok(Passed(Some(fact)))
+/// What the failure policies of the layers say, since the store cannot answer.
+fn fallback(
+    asked: &LayerIds,
+    error: StoreError,
+    decision: FallbackDecision,
+    snapshot: &Snapshot,
+) -> Result<Passed, Failure> {
+    match decision {
+        FallbackDecision::Closed { by } => {
+            let layer = asked.get(by).copied().map_or(0, usize::from);
+            count(snapshot, layer, LimitOutcome::FallbackDenied);
+            Err(Failure::StoreAway { layer, error })
+        }
+        FallbackDecision::Local {
+            layers: local,
+            decision,
+        } => {
+            for (at, &layer) in asked.iter().enumerate() {
+                if !local.contains(&at) {
+                    count(snapshot, usize::from(layer), LimitOutcome::FallbackAllowed);
+                }
+            }
+            let layers = local.iter().filter_map(|&at| asked.get(at).copied()).collect();
+            let fact = RateLimited { layers, decision };
+            record(
+                &fact,
+                snapshot,
+                LimitOutcome::FallbackAllowed,
+                LimitOutcome::FallbackDenied,
+            );
+            verdict(fact)
+        }
+    }
+}
+
+fn verdict(fact: RateLimited) -> Result<Passed, Failure> {
+    match fact.decision.verdict {
+        Verdict::Denied { .. } => Err(Failure::RateLimited(Box::new(fact))),
+        Verdict::Allowed => Ok(Passed((!fact.layers.is_empty()).then_some(fact))),
+    }
+}
+
+fn record(fact: &RateLimited, snapshot: &Snapshot, room: LimitOutcome, no_room: LimitOutcome) {
+    for (&layer, reading) in fact.layers.iter().zip(&fact.decision.readings) {
+        let layer = usize::from(layer);
+        count(snapshot, layer, if reading.fits { room } else { no_room });
+        if let Some(metrics) = snapshot.metrics.limits.get(layer) {
+            metrics.record_used(reading.remaining, snapshot.layers.policy(layer).algorithm().limit());
+        }
+    }
+}
+
+fn count(snapshot: &Snapshot, layer: usize, outcome: LimitOutcome) {
+    if let Some(metrics) = snapshot.metrics.limits.get(layer) {
+        metrics.record(outcome);
     }
 }
 

@@ -108,16 +108,26 @@ fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
                 layer_name(exchange, layer)
             ))
         }
-        Failure::Upstream(error) => match error {
-            UpstreamError::Busy { .. } => passing("too many requests wait for the upstream".into()),
-            UpstreamError::Timeout { .. } => plain(StatusCode::GATEWAY_TIMEOUT, None),
-            // Nobody is left to read it.
-            UpstreamError::ClientBody(_) => plain(StatusCode::BAD_REQUEST, None),
-            UpstreamError::Connect { .. } | UpstreamError::Exchange { .. } | UpstreamError::Switched { .. } => {
-                plain(StatusCode::BAD_GATEWAY, None)
-            }
-        },
+        Failure::Upstream(UpstreamError::Busy { .. }) => passing("too many requests wait for the upstream".into()),
+        Failure::Upstream(error) => plain(failed_status(&error), None),
     }
+}
+
+fn failed_status(error: &UpstreamError) -> StatusCode {
+    match error {
+        UpstreamError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        UpstreamError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+        // Nobody is left to read it.
+        UpstreamError::ClientBody(_) => StatusCode::BAD_REQUEST,
+        UpstreamError::Connect { .. } | UpstreamError::Exchange { .. } | UpstreamError::Switched { .. } => {
+            StatusCode::BAD_GATEWAY
+        }
+    }
+}
+
+/// What an upstream is counted with: its own status, or the one that its failure is answered with.
+pub(crate) fn upstream_status(sent: &Result<Response<Body>, UpstreamError>) -> StatusCode {
+    sent.as_ref().map_or_else(failed_status, Response::status)
 }
 
 fn layer_name(exchange: &Exchange, layer: usize) -> String {

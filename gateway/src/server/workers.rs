@@ -74,8 +74,7 @@ impl Workers {
             });
             threads.push(thread.map_err(|error| system("cannot start a worker", error))?);
         }
-        drop(report);
-        // Not until the channel closes: a worker that serves holds its end for as long as it does.
+        // The workers keep their ends for as long as they run: one report each, then no more.
         for report in started.iter().take(count) {
             report.map_err(|error| system("cannot start a worker's runtime", error))?;
         }

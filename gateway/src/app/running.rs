@@ -1,0 +1,73 @@
+//! The gateway as the admin listener sees it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use limiter_core::Clock;
+
+use crate::{
+    admin::{Admin, Running, Status},
+    config::Upstream,
+    metrics::{Endpoints, Gauges},
+    reload::Reloader,
+    snapshot::{Shared, Snapshot},
+};
+
+/// The gateway as the admin listener sees it.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    shared: Arc<Shared>,
+    current: Arc<ArcSwap<Snapshot>>,
+    reloader: Arc<Reloader>,
+}
+
+impl Gateway {
+    pub(super) fn new(shared: &Arc<Shared>, current: &Arc<ArcSwap<Snapshot>>, reloader: &Arc<Reloader>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            current: Arc::clone(current),
+            reloader: Arc::clone(reloader),
+        }
+    }
+
+    pub(super) fn into_admin(self) -> Admin {
+        Admin {
+            metrics: Arc::clone(&self.shared.metrics),
+            running: Arc::new(self),
+        }
+    }
+}
+
+impl Running for Gateway {
+    fn is_ready(&self) -> bool {
+        !self.shared.is_draining()
+    }
+
+    fn status(&self) -> Status {
+        let snapshot = self.current.load_full();
+        Status {
+            uptime: self.shared.clock.now().since(self.shared.started),
+            config_version: snapshot.version,
+            loaded_at: snapshot.built,
+            last_reload: self.reloader.last_reload(),
+            store_kind: snapshot.store.kind(),
+            store_state: snapshot.store.health(),
+            listeners: self.shared.listeners().to_vec(),
+        }
+    }
+
+    fn gauges(&self) -> Gauges {
+        let snapshot = self.current.load_full();
+        let endpoints = |upstream: &Upstream| Endpoints {
+            upstream: Arc::clone(&upstream.name),
+            available: upstream.endpoints.len() as u64,
+            ejected: 0,
+        };
+        let counters = self.shared.fallback_len() + snapshot.store.memory().map_or(0, |memory| memory.len());
+        Gauges {
+            store: Some(snapshot.store.health()),
+            memory_store_keys: counters as u64,
+            endpoints: snapshot.config.upstreams.iter().map(endpoints).collect(),
+        }
+    }
+}
