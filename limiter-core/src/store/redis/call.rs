@@ -46,6 +46,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut batch: Batch) {
             Ok(Reply::Late(now)) => {
                 shared.server_clock.learn(sent, now, received);
                 if !std::mem::take(&mut may_be_late) {
+                    shared.call_failed(&Failure::Timeout);
                     return fail(batch, &StoreError::Timeout);
                 }
             }
