@@ -229,6 +229,61 @@ async fn a_lost_connection_is_noticed_at_once_under_load() {
     let noticed = tokio::time::timeout(SECOND / 2, all).await;
     assert!(noticed.is_ok(), "nobody waits for the deadline of 1 s");
     eventually("the store is down", || store.health() == Health::Down).await;
+    server.restart();
+    connected(&store).await;
+    assert!(allowed(&decide(&*store, &[(&quotas(1)[4], "k", 1)]).await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_cut_nothing_is_charged_twice() {
+    let server = RedisServer::start();
+    let (store, noted) = start(&server, SECOND);
+    connected(&store).await;
+    // The log: nothing comes back meanwhile.
+    let policy = quotas(100_000).remove(4);
+    let [passed, unknown, stop] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+    let clients: Vec<_> = (0..16)
+        .map(|_| {
+            let (store, policy) = (Arc::clone(&store), Arc::clone(&policy));
+            let (passed, unknown, stop) = (Arc::clone(&passed), Arc::clone(&unknown), Arc::clone(&stop));
+            tokio::spawn(async move {
+                while stop.load(Ordering::Relaxed) == 0 {
+                    let ask = Ask {
+                        policy: &policy,
+                        key: "k",
+                        cost: 1,
+                    };
+                    let Answer::Pending(result) = store.decide(&[ask]) else {
+                        // Not asked, so not charged.
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        continue;
+                    };
+                    let count = if allowed(&result.await) { &passed } else { &unknown };
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for _ in 0..10 {
+        let before = noted.calls.load(Ordering::Relaxed);
+        eventually("calls are answered", || {
+            noted.calls.load(Ordering::Relaxed) > before + 20
+        })
+        .await;
+        drop(server.command(&["CLIENT", "KILL", "TYPE", "normal"]));
+    }
+    connected(&store).await;
+    stop.store(1, Ordering::Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
+    let left = decide(&*store, &[(&policy, "k", 0)]).await.unwrap().readings[0].remaining;
+    let charged = 100_000 - usize::try_from(left).unwrap();
+    let (passed, unknown) = (passed.load(Ordering::Relaxed), unknown.load(Ordering::Relaxed));
+    assert!(
+        passed <= charged && charged <= passed + unknown,
+        "{passed} passed, {unknown} unknown, {charged} charged"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
