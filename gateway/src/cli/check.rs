@@ -2,11 +2,15 @@
 
 use std::{path::Path, process::ExitCode};
 
-use crate::config;
+use crate::{
+    config::{self, Config, ConfigError},
+    descriptor::Layers,
+    route::Router,
+};
 
 /// Checks the file at `path`; prints every problem.
 pub(super) fn check(path: &Path) -> ExitCode {
-    match config::load(path) {
+    match config::load(path).and_then(|config| build(path, config)) {
         Ok(config) => {
             println!(
                 "{}: ok: {} routes, {} upstreams, {} limits",
@@ -25,4 +29,13 @@ pub(super) fn check(path: &Path) -> ExitCode {
             ExitCode::from(super::WRONG)
         }
     }
+}
+
+/// Builds what a reload would build, but opens nothing.
+fn build(path: &Path, config: Config) -> Result<Config, ConfigError> {
+    let wrong = |message: String| ConfigError::whole_file(super::shown(path), message);
+    Router::build(&config.routes).map_err(|(index, error)| wrong(format!("routes[{index}].path: {error}")))?;
+    Layers::build(&config.limits, &config.client_ip, None)
+        .map_err(|(index, error)| wrong(format!("limits[{index}].match: {error}")))?;
+    Ok(config)
 }

@@ -173,9 +173,9 @@ fn template(scalar: &Scalar) -> Result<&str, String> {
             continue;
         };
         let name = inner.strip_prefix('*').unwrap_or(inner);
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
             return Err(format!(
-                "`{segment}` has no name, expected letters, digits and `_` in the braces"
+                "`{segment}` has no name, expected letters, digits, `_`, `-` or `.` in the braces"
             ));
         }
         if inner.starts_with('*') && segments.peek().is_some() {
