@@ -278,6 +278,23 @@ mod tests {
     }
 
     #[test]
+    fn a_count_goes_where_its_last_instant_is() {
+        let (old, new) = (
+            policy(10, Duration::from_secs(60), 6),
+            policy(10, Duration::from_secs(60), 4),
+        );
+        // Until 600 s; until 610 s, which is not over; and what lies before the window.
+        let mut counter = None;
+        for (at, cost) in [(540_000_000, 4), (595_000_000, 1), (605_000_000, 2)] {
+            let mut loaded = old.load(counter, at);
+            SlidingWindowCounter::save(&mut loaded, cost);
+            counter = Some(loaded);
+        }
+        let counter = new.load(counter, 615_000_000);
+        assert_eq!(counter.counts[..], [0, 2, 1, 0, 0]);
+    }
+
+    #[test]
     fn a_clock_that_stepped_back_moves_the_counts_along() {
         let policy = policy(5, Duration::from_secs(10), 10);
         let mut counter = policy.load(None, 9_000_000_000);

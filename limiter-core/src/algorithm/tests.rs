@@ -144,6 +144,31 @@ proptest! {
         prop_assert_eq!(algorithm.free(&algorithm.load(Some(counter), at(later))), algorithm.limit());
     }
 
+    /// Two configurations that alternate on a counter, as in a rollout, free nothing by that.
+    #[test]
+    fn going_to_other_parameters_and_back_frees_nothing(
+        history in history(),
+        units in prop::array::uniform2(1_u64..300),
+        per in prop::array::uniform2(windows()),
+        buckets in prop::array::uniform2(1_u32..=60),
+        kind in 0..4,
+    ) {
+        let make = |index: usize| -> Algorithm {
+            let rate = Rate { units: units[index], per: per[index] };
+            match kind {
+                0 => TokenBucket::new(rate, 100).unwrap().into(),
+                1 => FixedWindow::new(100, per[0], [Align::Clock, Align::FirstRequest][index]).unwrap().into(),
+                2 => SlidingWindowCounter::new(100, per[0], buckets[index]).unwrap().into(),
+                _ => SlidingWindowLog::new(100, per[0]).unwrap().into(),
+            }
+        };
+        let (ours, theirs) = (make(0), make(1));
+        let (counter, now) = counter(&ours, &history);
+        let back = ours.load(Some(theirs.load(Some(counter.clone()), at(now))), at(now));
+        prop_assert!(ours.free(&back) <= ours.free(&counter));
+        prop_assert!(ours.expires_at(&back) >= ours.expires_at(&counter) || ours.free(&counter) == 100);
+    }
+
     /// The same algorithm with a lower or higher limit: what was used stays used.
     #[test]
     fn a_changed_limit_keeps_what_was_used(history in history(), limits in prop::array::uniform2(1_u64..300), kind in 0..5) {
