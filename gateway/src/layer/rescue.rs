@@ -4,14 +4,14 @@ use std::{error::Error, fmt::Write as _};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
+    header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER},
 };
 use limiter_core::{Reading, Verdict, Wait, decision::ceil_secs};
 
 use super::{observe::Exchange, rate_limit};
 use crate::{
     body::Body,
-    error::{Failure, RateLimited, UpstreamError},
+    error::{BadRequest, Failure, RateLimited, UpstreamError},
     worker::Worker,
 };
 
@@ -41,6 +41,8 @@ struct Problem {
 /// The answer to a request that failed.
 pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body> {
     log(exchange, &failure);
+    // Where the body ends is not known, so what follows it cannot be told from a request.
+    let is_last = matches!(failure, Failure::BadRequest(BadRequest::Framing));
     let problem = problem(exchange, failure);
     if exchange.is_grpc
         && let Some(code) = grpc_code(problem.status)
@@ -53,6 +55,9 @@ pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body
     headers.insert(CONTENT_TYPE, PROBLEM);
     headers.insert(CACHE_CONTROL, NO_STORE);
     write_waits(exchange, &problem, headers);
+    if is_last {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

@@ -49,7 +49,7 @@ fn to_value(authority: &Authority) -> Result<HeaderValue, BadRequest> {
     HeaderValue::from_str(authority.as_str()).map_err(|_| BadRequest::HostSyntax)
 }
 
-/// The name without its port, in lower case.
+/// The name without its port and its last dot, in lower case.
 fn name(authority: &[u8]) -> Result<Cow<'_, str>, BadRequest> {
     let text = std::str::from_utf8(authority).map_err(|_| BadRequest::HostSyntax)?;
     let (name, port) = match text.strip_prefix('[') {
@@ -64,6 +64,8 @@ fn name(authority: &[u8]) -> Result<Cow<'_, str>, BadRequest> {
     if name.is_empty() || !is_port || !name.bytes().all(is_host_byte) {
         return Err(BadRequest::HostSyntax);
     }
+    // The dot of a name that is complete (RFC 3986, section 3.2.2) makes it no other name.
+    let name = name.strip_suffix('.').filter(|name| !name.is_empty()).unwrap_or(name);
     Ok(if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         name.to_ascii_lowercase().into()
     } else {
@@ -121,6 +123,14 @@ mod tests {
         assert_eq!(host_of(Version::HTTP_11, "/", &[]), Err(BadRequest::Host));
         assert_eq!(host_of(Version::HTTP_11, "/", &["a", "a"]), Err(BadRequest::Host));
         assert_eq!(host_of(Version::HTTP_10, "/", &[]), Ok(None));
+    }
+
+    #[test]
+    fn the_last_dot_of_a_name_says_nothing() {
+        for host in ["a.example.", "A.example.:80"] {
+            let expected = format!("a.example {host}");
+            assert_eq!(host_of(Version::HTTP_11, "/", &[host]), Ok(Some(expected)));
+        }
     }
 
     #[test]

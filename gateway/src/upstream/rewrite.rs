@@ -6,8 +6,8 @@
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri,
     header::{
-        CONNECTION, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-        TRANSFER_ENCODING, UPGRADE,
+        CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+        TRAILER, TRANSFER_ENCODING, UPGRADE,
     },
     uri::PathAndQuery,
 };
@@ -144,6 +144,10 @@ pub(crate) fn response(headers: &mut HeaderMap) {
     let found = Found::look(headers);
     if found.0 != 0 {
         strip_hop_by_hop(headers, found);
+    }
+    if found.has(Found::TRANSFER_ENCODING) {
+        // The coding overrides a length (RFC 9112, section 6.3), which must not frame the answer a second time.
+        headers.remove(CONTENT_LENGTH);
     }
 }
 

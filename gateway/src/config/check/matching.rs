@@ -62,7 +62,7 @@ fn host(scalar: &Scalar) -> Result<String, String> {
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
     if is_v6 || is_name {
-        return Ok(host);
+        return Ok(host.strip_suffix('.').map(str::to_owned).unwrap_or(host));
     }
     Err(match host.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() && !name.contains(':') => {
