@@ -21,8 +21,9 @@ pub(crate) struct RequestBody {
 }
 
 impl RequestBody {
-    /// `drains`: whether what nobody has read is read and thrown away, so that the client gets to the answer. Not for
-    /// HTTP/2, which can reset one stream, nor where the client waits for 100 (it must not get it any more).
+    /// `drains`: whether what nobody has read is read and thrown away, so that the client gets to the answer: over
+    /// HTTP/1.1 because a reset would overtake it, over HTTP/2 because some clients look for it only once they have sent
+    /// all. Not where the client waits for 100, which it must not get any more.
     pub(crate) fn new(incoming: Incoming, conn: &Rc<Conn>, drains: bool) -> Self {
         let conn = Rc::clone(conn);
         Self {

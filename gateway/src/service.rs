@@ -14,7 +14,10 @@
 
 use std::{borrow::Cow, convert::Infallible, rc::Rc};
 
-use http::{HeaderValue, Request, Response, Version, header::EXPECT};
+use http::{
+    HeaderValue, Request, Response, Version,
+    header::{CONNECTION, EXPECT},
+};
 use hyper::body::Incoming;
 
 use crate::{
@@ -42,12 +45,19 @@ struct Routed {
 /// Answers a request.
 pub(crate) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let mut exchange = Exchange::begin(&conn, &request);
-    let drains = request.version() != Version::HTTP_2 && !request.headers().contains_key(EXPECT);
-    let request = request.map(|body| RequestBody::new(body, &conn, drains));
-    let response = match dispatch(&mut exchange, request).await {
+    let waits_for_100 = request.headers().contains_key(EXPECT);
+    let is_http1 = request.version() != Version::HTTP_2;
+    let request = request.map(|body| RequestBody::new(body, &conn, !waits_for_100));
+    let mut response = match dispatch(&mut exchange, request).await {
         Ok(response) => response,
         Err(failure) => rescue::answer(&mut exchange, failure),
     };
+    if waits_for_100 && is_http1 && !response.status().is_success() {
+        // Whether the body comes after all is anybody's guess, so nothing else can come on this connection.
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     Ok(exchange.answer(response))
 }
 

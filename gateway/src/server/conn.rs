@@ -129,7 +129,7 @@ impl Conn {
             return; // The worker is being taken down, and its connections with it.
         }
         let conn = Rc::clone(self);
-        conn.begin(false);
+        conn.begin(conn.is_http2.get());
         drop(spawn_local(async move {
             let read = async {
                 let mut left = DRAIN_BYTES;
