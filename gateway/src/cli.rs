@@ -3,11 +3,7 @@
 mod check;
 mod demo;
 
-use std::{
-    io::IsTerminal,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -100,9 +96,4 @@ fn failed(error: &dyn std::error::Error) -> ExitCode {
     }
     eprintln!("gateway: {text}");
     ExitCode::from(FAILED)
-}
-
-/// How a path is shown: as one types it.
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -15,7 +15,7 @@ mod suggest;
 mod tests;
 mod units;
 
-use std::{fs::File, io::Read, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{fmt, fs::File, io::Read, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
@@ -120,12 +120,21 @@ pub struct Config {
 }
 
 /// `admin`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Admin {
     /// Its address. Default: `127.0.0.1:9090`.
     pub address: SocketAddr,
     /// What calls that change something must bear.
     pub token: Option<String>,
+}
+
+// The token stays out of logs.
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 /// `store`.
@@ -141,7 +150,7 @@ pub enum Store {
 }
 
 /// `store.redis`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Redis {
     /// `redis://[user:pass@]host:port/db`.
     pub url: String,
@@ -153,6 +162,17 @@ pub struct Redis {
     pub prefix: String,
     /// Key of the HMAC that replaces secret and long values.
     pub key_secret: Option<String>,
+}
+
+// The URL may hold a password; it and the secret stay out of logs.
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis")
+            .field("timeout", &self.timeout)
+            .field("connections", &self.connections)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
 }
 
 /// `client_ip`.
@@ -209,7 +229,8 @@ pub struct Endpoint {
 /// An entry of `routes`.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Its name; the path where none is given. Unique.
+    /// Its name: unique among those that are written. The path where none is, which routes that differ in methods or
+    /// hosts may share.
     pub name: Arc<str>,
     /// As written: `/v1/orders/{id}`, `/{*rest}`.
     pub path: String,

@@ -14,7 +14,7 @@ pub(super) fn check(path: &Path) -> ExitCode {
         Ok(config) => {
             println!(
                 "{}: ok: {} routes, {} upstreams, {} limits",
-                super::shown(path),
+                path.display(),
                 config.routes.len(),
                 config.upstreams.len(),
                 config.limits.len()
@@ -25,7 +25,7 @@ pub(super) fn check(path: &Path) -> ExitCode {
             super::print_problems(&error);
             let count = error.problems().len();
             let noun = if count == 1 { "problem" } else { "problems" };
-            eprintln!("{}: {count} {noun}", super::shown(path));
+            eprintln!("{}: {count} {noun}", path.display());
             ExitCode::from(super::WRONG)
         }
     }
@@ -33,7 +33,7 @@ pub(super) fn check(path: &Path) -> ExitCode {
 
 /// Builds what a reload would build, but opens nothing.
 fn build(path: &Path, config: Config) -> Result<Config, ConfigError> {
-    let wrong = |message: String| ConfigError::whole_file(super::shown(path), message);
+    let wrong = |message: String| ConfigError::whole_file(path.display().to_string(), message);
     Router::build(&config.routes).map_err(|(index, error)| wrong(format!("routes[{index}].path: {error}")))?;
     Layers::build(&config.limits, &config.client_ip, None)
         .map_err(|(index, error)| wrong(format!("limits[{index}].match: {error}")))?;

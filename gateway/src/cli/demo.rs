@@ -89,7 +89,7 @@ fn what_to_try(path: &Path, overrides: &Overrides, echo: SocketAddr) -> String {
         .next()
         .map_or_else(|| loopback(8080), |address| *address);
     let admin = overrides.admin.unwrap_or_else(|| loopback(9090));
-    let path = super::shown(path);
+    let path = path.display();
     format!(
         r#"
 Serving {path} on http://{gateway}, in front of an echo backend on http://{echo}.

@@ -222,6 +222,13 @@ fn secrets_are_not_repeated() {
 }
 
 #[test]
+fn secrets_are_not_in_debug_output() {
+    let text = "{admin: {address: 127.0.0.1:1, token: hunter2}, store: {redis: {url: 'redis://:hunter2@a', key_secret: hunter2}}}";
+    let shown = format!("{:?}", parsed(text));
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
 fn bombs_are_refused_before_they_go_off() {
     let mut laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for (name, of) in ["b", "c", "d", "e", "f", "g", "h"]

@@ -10,6 +10,9 @@ use super::super::{
     suggest, units,
 };
 
+/// Problems that are told at most: a file with more is none that somebody wrote.
+const MAX_PROBLEMS: usize = 1000;
+
 /// Collects problems, each with its position.
 #[derive(Debug)]
 pub(in crate::config) struct Context<'a> {
@@ -48,7 +51,7 @@ impl<'a> Context<'a> {
 
     fn push(&mut self, spot: Spot, place: &Place<'_>, message: String) {
         let path = place.to_string();
-        if !self.unjudged.contains(&path) {
+        if self.problems.len() < MAX_PROBLEMS && !self.unjudged.contains(&path) {
             let spot = Some(spot);
             self.problems.push(Problem { spot, path, message });
         }
