@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use limiter_core::{
@@ -24,6 +25,10 @@ use crate::{
 
 /// Counters of the fallback at most: as many as a memory store holds by default.
 const FALLBACK_KEYS: usize = 1_000_000;
+
+/// How long a new Redis store may take to connect before it serves all the same. Requests that came earlier would be
+/// decided by their failure policies, and so not counted together, although nothing is wrong.
+const FIRST_CONNECTION: Duration = Duration::from_secs(1);
 
 /// What outlives a reload; found again by name.
 #[derive(Debug)]
@@ -158,6 +163,7 @@ pub enum CounterStore {
 }
 
 impl CounterStore {
+    /// Blocks: not for a task.
     fn start(config: &config::Store, shared: &Shared) -> Result<Self, BuildError> {
         Ok(match config {
             config::Store::Memory { max_keys } => {
@@ -171,7 +177,11 @@ impl CounterStore {
                     prefix: redis.prefix.clone(),
                 };
                 let started = RedisStore::start_observed(config, &shared.control, shared.metrics.store());
-                Self::Redis(Arc::new(started.map_err(BuildError::Store)?))
+                let store = started.map_err(BuildError::Store)?;
+                if !shared.control.block_on(store.wait_connected(FIRST_CONNECTION)) {
+                    tracing::warn!("redis does not answer yet: layers go by their failure policies until it does");
+                }
+                Self::Redis(Arc::new(store))
             }
         })
     }
