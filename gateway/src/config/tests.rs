@@ -208,6 +208,12 @@ log: {access: \"${ACCESS:-false}\"}
 }
 
 #[test]
+fn a_cost_of_0_checks_and_takes_nothing() {
+    let text = "limits: [{name: a, key: ip, algorithm: token_bucket, rate: 5/s, cost: 0}]";
+    assert_eq!(parsed(text).limits[0].cost, 0);
+}
+
+#[test]
 fn secrets_are_not_repeated() {
     for text in [
         "store: {redis: {url: 'redis://:hunter2@host:port/0'}}",

@@ -23,7 +23,7 @@ pub(super) fn whole(scalar: &Scalar) -> Result<u64, String> {
             (None, Some(_), _) => Err(format!("{scalar} is negative, expected a whole number of 0 or more")),
             #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exact as a double")]
             (None, None, Some(value)) if value > MAX_WHOLE as f64 => Err(too_large()),
-            _ => Err(format!("{scalar} is not a whole number")),
+            _ => Err(format!("{scalar} is not a whole number, expected one such as `10`")),
         },
         Scalar::Text(text) => match digits(text) {
             Ok(value) if value <= MAX_WHOLE => Ok(value),
@@ -31,7 +31,7 @@ pub(super) fn whole(scalar: &Scalar) -> Result<u64, String> {
             Err(NotDigits::LeadingZero) => Err(leading_zero(text)),
             Err(NotDigits::Other) => Err(format!("`{text}` is not a whole number, expected digits only")),
         },
-        Scalar::Flag(value) => Err(format!("{value} is not a whole number")),
+        Scalar::Flag(value) => Err(format!("{value} is not a whole number, expected one such as `10`")),
     }
 }
 

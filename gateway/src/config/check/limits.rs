@@ -93,7 +93,7 @@ fn unbuilt(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
     }
 }
 
-/// Units a request takes; 1 where nothing is written, `None` where it is wrong.
+/// Units a request takes, 0 to check and take nothing; 1 where nothing is written, `None` where it is wrong.
 fn cost(place: &Place<'_>, field: &Field<Short<raw::Whole, raw::Anything>>, cx: &mut Context<'_>) -> Option<u64> {
     if !field.is_present() {
         return Some(1);
@@ -114,5 +114,5 @@ fn fixed_cost(scalar: &Scalar) -> Result<u64, String> {
     if matches!(scalar, Scalar::Text(text) if text.starts_with("header:")) {
         return Err("a cost taken from headers is not supported by this version yet, expected a whole number".into());
     }
-    units::positive(scalar).map_err(|message| format!("{message}: a cost is a whole number of 1 or more"))
+    units::whole(scalar)
 }

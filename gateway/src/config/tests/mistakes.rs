@@ -334,18 +334,18 @@ routes: []
     rate: 5/s
     cost: 1.5
 ",
-        "6:11: limits[0].cost: 1.5 is not a whole number: a cost is a whole number of 1 or more",
+        "6:11: limits[0].cost: 1.5 is not a whole number, expected one such as `10`",
     ),
     (
-        "cost of zero",
+        "negative cost",
         "limits:
   - name: user
     key: ip
     algorithm: token_bucket
     rate: 5/s
-    cost: 0
+    cost: -1
 ",
-        "6:11: limits[0].cost: must be more than 0: a cost is a whole number of 1 or more",
+        "6:11: limits[0].cost: -1 is negative, expected a whole number of 0 or more",
     ),
     (
         "cost above the burst",
