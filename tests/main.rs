@@ -10,7 +10,15 @@
 mod support;
 
 mod admin;
+mod cases_arithmetic;
+mod cases_contract;
+mod cases_counting;
+mod cases_edges;
+mod cases_expiry;
 mod cases_identity;
 mod cases_paths;
 mod cli;
+mod exact;
 mod harness;
+mod layers;
+mod retry_after;

@@ -1,10 +1,12 @@
 //! What every test stands on: guards for processes, and clients that say exactly what goes over the wire.
 
+pub(crate) mod algorithms;
 pub(crate) mod client;
 pub(crate) mod crowd;
 pub(crate) mod gateway;
 pub(crate) mod h2;
 pub(crate) mod http;
+pub(crate) mod judge;
 pub(crate) mod origin;
 pub(crate) mod raw;
 pub(crate) mod redis;
@@ -12,11 +14,13 @@ pub(crate) mod relay;
 pub(crate) mod settings;
 pub(crate) mod wait;
 
+pub(crate) use algorithms::{Algorithm, FIVE, Quota};
 pub(crate) use client::Client;
 pub(crate) use crowd::{Crowd, Tally};
 pub(crate) use gateway::Gateway;
 pub(crate) use h2::H2Client;
 pub(crate) use http::{Request, Response, get, post, request};
+pub(crate) use judge::Judge;
 pub(crate) use origin::{Origin, Seen, Step};
 pub(crate) use raw::Raw;
 pub(crate) use redis::Redis;

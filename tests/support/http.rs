@@ -111,6 +111,14 @@ impl Response {
             .unwrap_or_else(|| panic!("no x-ratelimit-remaining in {self:?}"))
     }
 
+    /// A parameter of the first entry of `RateLimit`: `r` or `t`.
+    pub(crate) fn ratelimit(&self, parameter: &str) -> Option<i64> {
+        let first = self.header("ratelimit")?.split(',').next()?;
+        first
+            .split(';')
+            .find_map(|part| part.trim().strip_prefix(parameter)?.strip_prefix('=')?.parse().ok())
+    }
+
     /// The body as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{origin::Origin, redis::Redis};
+use super::{algorithms::FIVE, origin::Origin, redis::Redis};
 
 /// A gateway.yaml in the making. Its parts are YAML of the contract, in flow style, so that a test reads as an operator's
 /// file does.
@@ -87,6 +87,13 @@ impl Settings {
     pub(crate) fn limit(mut self, entry: &str) -> Self {
         self.limits.push(entry.to_owned());
         self
+    }
+
+    /// Adds a layer for each algorithm under a path of its own, as in `/tb/anything`.
+    pub(crate) fn five_limits(self, key: &str, limit: u64, window: &str) -> Self {
+        FIVE.iter().fold(self, |settings, algorithm| {
+            settings.limit(&algorithm.layer(key, limit, window))
+        })
     }
 
     /// Replaces the layers.
