@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, Crowd, H2Client, Origin, Raw, Redis, Relay, Step, get, post, wait_for};
+use crate::support::{Algorithm, Client, Crowd, Judge, Origin, Raw, Redis, Relay, Step, get, post, wait_for};
 
 #[tokio::test]
 async fn the_origin_reads_and_answers_one_request_after_the_other() {
@@ -86,4 +86,49 @@ async fn the_relay_holds_back_and_cuts() {
 #[should_panic(expected = "gave up after")]
 async fn waiting_for_what_never_comes_fails() {
     wait_for(Duration::from_millis(30), "never", || async { false }).await;
+}
+
+/// An upstream that claims to limit, but answers so whatever comes.
+async fn judged(answer: &'static str, count: usize) {
+    let origin = Origin::start().await;
+    origin.answers(move |_| vec![Step::text(answer)]);
+    let mut judge = Judge::new(Algorithm::SlidingWindowLog, 3, 3_600_000);
+    let mut client = Client::to(origin.address());
+    for _ in 0..count {
+        judge.send(&mut client, &get("/")).await;
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "must be denied, but passed")]
+async fn the_judge_notices_one_too_many() {
+    let origin = Origin::start().await;
+    let left = std::sync::atomic::AtomicI64::new(3);
+    origin.answers(move |_| {
+        let left = (left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) - 1).max(0);
+        vec![Step::text(&format!(
+            "HTTP/1.1 200 OK\r\nX-RateLimit-Remaining: {left}\r\nContent-Length: 0\r\n\r\n"
+        ))]
+    });
+    let mut judge = Judge::new(Algorithm::SlidingWindowLog, 3, 3_600_000);
+    let mut client = Client::to(origin.address());
+    for _ in 0..4 {
+        judge.send(&mut client, &get("/")).await;
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "must pass, but was denied")]
+async fn the_judge_notices_one_too_few() {
+    judged("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n", 1).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "remaining is wrong")]
+async fn the_judge_notices_a_wrong_remaining() {
+    judged(
+        "HTTP/1.1 200 OK\r\nX-RateLimit-Remaining: 3\r\nContent-Length: 0\r\n\r\n",
+        1,
+    )
+    .await;
 }

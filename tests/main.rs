@@ -18,6 +18,7 @@ mod cases_expiry;
 mod cases_identity;
 mod cases_paths;
 mod cli;
+mod demo;
 mod drain;
 mod exact;
 mod framing;

@@ -128,6 +128,19 @@ async fn behind_a_black_hole_the_policy_answers_and_then_redis_again() {
 }
 
 #[tokio::test]
+async fn while_each_connection_is_closed_at_once_the_policy_answers_and_then_redis_again() {
+    let redis = Redis::start().await;
+    let relay = Relay::to(redis.address()).await;
+    let gateway = Gateway::with(&policies(relay.address())).start().await;
+    gateway.status_says("/store/state", "connected").await;
+    relay.refuse(true);
+    relay.cut();
+    answers_by_policy(&gateway, "closed at once").await;
+    relay.refuse(false);
+    counts_in_redis_again(&gateway, &redis).await;
+}
+
+#[tokio::test]
 async fn it_starts_without_redis_and_finds_it_later() {
     let mut redis = Redis::start().await;
     redis.kill();

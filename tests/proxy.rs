@@ -1,6 +1,6 @@
 //! What a proxy must do whatever its limits: pass on what is meant for the other side, and nothing else.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
 
@@ -171,6 +171,39 @@ async fn a_request_body_streams_as_it_comes() {
     raw.send("second").await.unwrap();
     assert!(raw.response_to("POST").await.unwrap().passed());
     assert_eq!(origin.last().body, b"firstsecond");
+}
+
+#[tokio::test]
+async fn the_timeout_is_for_the_head_and_cuts_no_stream() {
+    let origin = Origin::start().await;
+    origin.answers(|_| {
+        let head = Step::text("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhead,");
+        vec![head, Step::Pause(Duration::from_millis(900)), Step::text("body")]
+    });
+    let settings = Settings::new()
+        .upstream_with(&format!(
+            "origin: {{endpoints: [\"http://{}\"], timeout: 300ms}}",
+            origin.address()
+        ))
+        .route("{path: \"/{*rest}\", upstream: origin}");
+    let gateway = Gateway::with(&settings).start().await;
+    assert_eq!(gateway.client().get("/").await.text(), "head,body");
+}
+
+#[tokio::test]
+async fn an_upstream_may_answer_before_it_has_the_body() {
+    let origin = Origin::start().await;
+    origin.answers_early(|_| vec![Step::text("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")]);
+    let gateway = Gateway::with(&Settings::forwarding_to(&origin)).start().await;
+    let mut raw = Raw::connect(gateway.address()).await;
+    raw.send("POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 1000000\r\n\r\nonly the start")
+        .await
+        .unwrap();
+    let answer = raw.response_to("POST").await.unwrap();
+    assert_eq!(
+        (answer.status, answer.text().as_str(), answer.complete),
+        (403, "no", true)
+    );
 }
 
 #[tokio::test]
@@ -424,11 +457,11 @@ async fn a_post_is_never_sent_twice() {
 #[tokio::test]
 async fn a_route_may_answer_by_itself() {
     let settings = Settings::new()
-        .route("{path: /ping, methods: GET, respond: {status: 201, body: pong, headers: {x-made: here}}}")
+        .route("{path: /ping, methods: GET, respond: {status: 201, body: \"${WORD}\", headers: {x-made: here}}}")
         .route("{path: /ping, respond: {status: 405}}")
         .route("{path: \"/a/{b}\", hosts: a.example, respond: {body: host}}")
         .route("{path: \"/a/{*b}\", respond: {body: rest}}");
-    let gateway = Gateway::with(&settings).start().await;
+    let gateway = Gateway::with(&settings).environment("WORD", "pong").start().await;
     let mut client = gateway.client();
     let pong = client.get("/ping").await;
     assert_eq!(

@@ -21,7 +21,7 @@ pub(crate) use gateway::Gateway;
 pub(crate) use h2::H2Client;
 pub(crate) use http::{Request, Response, get, post, request};
 pub(crate) use judge::Judge;
-pub(crate) use origin::{Origin, Seen, Step};
+pub(crate) use origin::{Origin, Step};
 pub(crate) use raw::Raw;
 pub(crate) use redis::Redis;
 pub(crate) use relay::Relay;

@@ -5,7 +5,6 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
-    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,14 +31,14 @@ pub(crate) struct Gateway {
 #[derive(Debug)]
 pub(crate) struct Launch {
     yaml: String,
-    before: Vec<String>,
+    command: String,
     environment: Vec<(String, String)>,
 }
 
 impl Launch {
-    /// Runs it under another program, such as `faketime`.
-    pub(crate) fn under(mut self, words: &[&str]) -> Self {
-        self.before = words.iter().map(|word| (*word).to_owned()).collect();
+    /// Runs this command of it instead of `run`.
+    pub(crate) fn command(mut self, command: &str) -> Self {
+        command.clone_into(&mut self.command);
         self
     }
 
@@ -54,12 +53,9 @@ impl Launch {
         let dir = TempDir::new().unwrap();
         fs::write(dir.path().join("gateway.yaml"), &self.yaml).unwrap();
         let log = File::create(dir.path().join("log")).unwrap();
-        let binary = env!("CARGO_BIN_EXE_gateway");
-        let mut words = self.before.iter().map(String::as_str).chain([binary]);
-        let child = Command::new(words.next().unwrap())
-            .args(words)
-            .args(["run", "--config"])
-            .arg(dir.path().join("gateway.yaml"))
+        let child = Command::new(env!("CARGO_BIN_EXE_gateway"))
+            .arg(self.command)
+            .current_dir(dir.path())
             .envs(self.environment)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -88,7 +84,7 @@ impl Gateway {
     pub(crate) fn with_yaml(yaml: &str) -> Launch {
         Launch {
             yaml: yaml.to_owned(),
-            before: Vec::new(),
+            command: "run".to_owned(),
             environment: Vec::new(),
         }
     }
@@ -238,13 +234,6 @@ impl Gateway {
     pub(crate) async fn ask_admin(&self, method: &str, path: &str) -> super::Response {
         Client::to(self.admin).send(&request(method, path)).await
     }
-
-    /// Bytes of memory it has resident.
-    pub(crate) fn resident_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    }
 }
 
 impl Drop for Gateway {
@@ -286,6 +275,3 @@ pub(crate) fn check(yaml: &str) -> (i32, String) {
         String::from_utf8_lossy(&text).into_owned(),
     )
 }
-
-/// How long a reload may take from the last write on, with room for a busy machine.
-pub(crate) const RELOAD: Duration = Duration::from_secs(5);

@@ -19,8 +19,6 @@ use super::wait::{DEADLINE, wait_for};
 /// A request as the origin read it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Number of the connection it came on, from 0.
-    pub(crate) connection: usize,
     pub(crate) method: String,
     pub(crate) target: String,
     /// In order, as spelled on the wire.
@@ -321,7 +319,6 @@ impl Connection {
             (name.to_owned(), value.trim().to_owned())
         };
         Ok(Some(Seen {
-            connection: self.number,
             method,
             target,
             headers: lines.map(header).collect(),

@@ -51,11 +51,6 @@ impl Raw {
         timeout(DEADLINE, self.stream.write_all(bytes.as_ref())).await?
     }
 
-    /// Ends our direction, as a client does that has nothing more to say.
-    pub(crate) async fn finish(&mut self) {
-        self.stream.shutdown().await.unwrap();
-    }
-
     /// Goes away with a reset instead of an orderly end.
     pub(crate) fn reset(self) {
         self.stream.set_zero_linger().unwrap();
