@@ -42,6 +42,8 @@ async fn the_answer_speaks_of_the_layer_that_denied() {
 
 /// What an answer of a layer of 2 in 60 s must say, whatever the algorithm.
 fn is_consistent(answer: &Response, method: &str, nth: usize, what: &str) {
+    // A sliding counter's last unit is out with its sub-window, a sixth of the window later.
+    let longest = 71;
     let what = format!("{what}, request {nth}: {answer:?}");
     for name in [
         "x-ratelimit-limit",
@@ -62,12 +64,12 @@ fn is_consistent(answer: &Response, method: &str, nth: usize, what: &str) {
         assert!(answer.passed(), "{what}");
         assert_eq!(answer.header("retry-after"), None, "{what}");
         assert_eq!(answer.remaining(), 1 - i64::try_from(nth).unwrap(), "{what}");
-        assert!((0..=61).contains(&reset_in), "{what}");
+        assert!((0..=longest).contains(&reset_in), "{what}");
         return;
     }
     assert!(answer.denied(), "{what}");
     let wait = i64::try_from(answer.retry_after().unwrap()).unwrap();
-    assert!((1..=61).contains(&wait), "{what}");
+    assert!((1..=longest).contains(&wait), "{what}");
     assert!(
         (wait - reset_in).abs() <= 2,
         "reset in {reset_in} s, but retry in {wait} s: {what}"

@@ -72,7 +72,9 @@ async fn connection_level_headers_stay_on_their_connection() {
             Proxy-Authenticate: Basic\r\nX-End: keep\r\nContent-Length: 4\r\n\r\nfine";
         vec![Step::text(text)]
     });
-    let gateway = Gateway::with(&Settings::forwarding_to(&origin)).start().await;
+    // One worker, so that there is one pool.
+    let settings = Settings::forwarding_to(&origin).section("server: {workers: 1}");
+    let gateway = Gateway::with(&settings).start().await;
     let sent = get("/")
         .header("Connection", "keep-alive, X-Hop")
         .header("CONNECTION", "close, x-other")

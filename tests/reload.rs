@@ -203,10 +203,13 @@ async fn a_request_in_flight_ends_under_the_rules_that_it_began_with() {
     let origin = Origin::start().await;
     let go_on = Arc::new(tokio::sync::Notify::new());
     let signal = Arc::clone(&go_on);
-    origin.answers(move |_| vec![Step::Wait(Arc::clone(&signal)), Step::ok("from the old rules")]);
+    origin.answers(move |seen| match seen.target.as_str() {
+        "/slow" => vec![Step::Wait(Arc::clone(&signal)), Step::ok("from the old rules")],
+        _ => vec![Step::ok("old")],
+    });
     let gateway = Gateway::with(&Settings::forwarding_to(&origin)).start().await;
     let mut slow = Raw::connect(gateway.address()).await;
-    slow.send(get("/version").to_bytes()).await.unwrap();
+    slow.send(get("/slow").to_bytes()).await.unwrap();
     origin.has_executed(1).await;
     gateway.write_by_rename(&version(2, 15));
     is_in_force(&gateway, 2).await;
