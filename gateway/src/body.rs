@@ -16,8 +16,8 @@ use crate::{layer::observe::Exchange, server::conn::Conn, upstream::pool::Lease}
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
-    conn: Rc<Conn>,
-    drains: bool,
+    /// Where what nobody has read is read and thrown away.
+    drain: Option<Rc<Conn>>,
 }
 
 impl RequestBody {
@@ -25,11 +25,19 @@ impl RequestBody {
     /// HTTP/1.1 because a reset would overtake it, over HTTP/2 because some clients look for it only once they have sent
     /// all. Not where the client waits for 100, which it must not get any more.
     pub(crate) fn new(incoming: Incoming, conn: &Rc<Conn>, drains: bool) -> Self {
-        let conn = Rc::clone(conn);
+        let is_open = !http_body::Body::is_end_stream(&incoming);
         Self {
-            incoming: Some(incoming),
-            conn,
-            drains,
+            incoming: is_open.then_some(incoming),
+            drain: (is_open && drains).then(|| Rc::clone(conn)),
+        }
+    }
+
+    /// No body.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self {
+            incoming: None,
+            drain: None,
         }
     }
 }
@@ -58,11 +66,10 @@ impl http_body::Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if self.drains
-            && let Some(incoming) = self.incoming.take()
+        if let (Some(conn), Some(incoming)) = (self.drain.take(), self.incoming.take())
             && !http_body::Body::is_end_stream(&incoming)
         {
-            self.conn.drain_body(incoming);
+            conn.drain_body(incoming);
         }
     }
 }

@@ -11,6 +11,8 @@ mod balance;
 mod client;
 pub(crate) mod pool;
 pub(crate) mod rewrite;
+#[cfg(test)]
+mod tests;
 
 use balance::Balance;
 use pool::{Bounds, Pool};

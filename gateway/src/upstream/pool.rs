@@ -120,6 +120,12 @@ impl Pool {
         None
     }
 
+    /// Whether an idle connection would take a request at once.
+    #[cfg(test)]
+    pub(crate) fn is_any_ready(&self) -> bool {
+        self.idle.borrow().iter().any(|idle| idle.sender.is_ready())
+    }
+
     /// A connection for one request: an idle one, or a new one, or the next that comes free.
     pub(crate) async fn lease(self: &Rc<Self>) -> Result<Lease, NoLease> {
         let bounds = self.bounds.get();

@@ -239,3 +239,6 @@ pub(crate) fn target(uri: &mut Uri, path: Option<String>) {
     // A normalised path and the client's query always make a target.
     *uri = Uri::from(target.unwrap_or_else(|| PathAndQuery::from_static("/")));
 }
+
+#[cfg(test)]
+mod tests;
