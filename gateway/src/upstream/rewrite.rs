@@ -167,10 +167,6 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, found: Found) {
         (Found::PROXY_CONNECTION, &PROXY_CONNECTION),
         (Found::HTTP2_SETTINGS, &HTTP2_SETTINGS),
     ];
-    if found.has(Found::TRANSFER_ENCODING) {
-        // The coding decides where the body ends; a length beside it is a lie to somebody (RFC 9112, section 6.3).
-        headers.remove(CONTENT_LENGTH);
-    }
     for (bit, name) in removals {
         if found.has(bit) {
             headers.remove(name);

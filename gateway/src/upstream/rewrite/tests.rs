@@ -3,13 +3,19 @@ use super::*;
 fn map(lines: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
-        headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
+        headers.append(
+            HeaderName::from_bytes(name.as_bytes()).unwrap(),
+            HeaderValue::from_str(value).unwrap(),
+        );
     }
     headers
 }
 
 fn lines(headers: &HeaderMap) -> Vec<String> {
-    let mut lines: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+    let mut lines: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+        .collect();
     lines.sort();
     lines
 }
@@ -66,7 +72,13 @@ fn what_concerns_one_connection_ends_here() {
 
 #[test]
 fn connection_cannot_name_the_host_away() {
-    assert_eq!(lines(&edited(&[("connection", "host, x-forwarded-for, , x-request-id")], false)), OURS);
+    assert_eq!(
+        lines(&edited(
+            &[("connection", "host, x-forwarded-for, , x-request-id")],
+            false
+        )),
+        OURS
+    );
 }
 
 #[test]
@@ -118,7 +130,10 @@ fn a_trusted_peer_is() {
 
 #[test]
 fn cookie_crumbs_become_one_line_and_other_lines_stay_apart() {
-    let headers = edited(&[("cookie", "a=1"), ("x-a", "1"), ("cookie", "b=2"), ("x-a", "2")], false);
+    let headers = edited(
+        &[("cookie", "a=1"), ("x-a", "1"), ("cookie", "b=2"), ("x-a", "2")],
+        false,
+    );
     assert_eq!(lines(&headers), with_ours(&["cookie: a=1; b=2", "x-a: 1", "x-a: 2"]));
 }
 
