@@ -43,6 +43,9 @@ impl Check {
                 KeyError::Repeated { .. } => BadRequest::RepeatedKey.into(),
                 KeyError::Missing { layer } => Failure::Forbidden { layer },
             })?;
+        for &layer in descriptor.skipped() {
+            count(snapshot, layer, LimitOutcome::Skipped);
+        }
         Ok(Self::ask(&snapshot.limiter, &snapshot.layers, descriptor))
     }
 
