@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::{layer::observe::Exchange, server::conn::Conn, upstream::pool::Lease};
+use crate::{exchange::Exchange, server::conn::Conn, upstream::pool::Lease};
 
 /// A request's body, on its way to the upstream.
 #[derive(Debug)]

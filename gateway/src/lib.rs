@@ -13,6 +13,7 @@ pub mod client_addr;
 pub mod config;
 pub mod descriptor;
 pub mod error;
+mod exchange;
 pub mod layer;
 pub mod metrics;
 pub mod path;

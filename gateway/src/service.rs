@@ -25,7 +25,8 @@ use crate::{
     config::{Respond, Target},
     descriptor::Facts,
     error::{BadRequest, Failure},
-    layer::{observe::Exchange, rate_limit::Check, rescue},
+    exchange::Exchange,
+    layer::{rate_limit::Check, rescue},
     server::conn::Conn,
     upstream::rewrite::{self, Edit},
 };

@@ -9,15 +9,19 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderMap;
 use limiter_core::{
-    Clock, Health, Limiter, MemoryStore, MonotonicClock, RedisConfig, RedisStore, Store, StoreError, Timestamp,
+    Clock, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisStore, Store, StoreError, Timestamp,
 };
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::{
     config::{self, Config},
     descriptor::{BadGlob, Layers},
+    error::RateLimited,
     metrics::{LimitMetrics, Metrics, NO_ROUTE, Traffic},
+    ratelimit_fields,
     route::{BadTemplate, Router},
     server::Connections,
     telemetry::Telemetry,
@@ -322,5 +326,34 @@ impl Snapshot {
             metrics: Counted::new(&config, &shared.metrics),
             config,
         })
+    }
+
+    /// The name of a route, by its index.
+    pub(crate) fn route_name(&self, route: usize) -> Option<&str> {
+        self.config.routes.get(route).map(|route| &*route.name)
+    }
+
+    /// The name of a limit, by its index.
+    pub(crate) fn limit_name(&self, limit: usize) -> Option<&str> {
+        self.config.limits.get(limit).map(|limit| &**limit.policy.name())
+    }
+
+    /// Whether requests get a line in the log.
+    pub(crate) fn logs_access(&self) -> bool {
+        self.config.log.access
+    }
+
+    /// The policies of a decision, in its order.
+    pub(crate) fn policies(&self, fact: &RateLimited) -> SmallVec<[&Arc<Policy>; 8]> {
+        let layers = fact.layers.iter();
+        layers.map(|&layer| self.layers.policy(usize::from(layer))).collect()
+    }
+
+    /// Tells the client how full the layers of a decision are.
+    pub(crate) fn write_ratelimit_fields(&self, fact: &RateLimited, now: Timestamp, headers: &mut HeaderMap) {
+        let responses = &self.config.responses;
+        if responses.draft_11 || responses.legacy {
+            ratelimit_fields::write(responses, &self.policies(fact), &fact.decision, now, headers);
+        }
     }
 }

@@ -1,16 +1,13 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
-use std::sync::Arc;
-
 use http::HeaderMap;
-use limiter_core::{Checking, FallbackDecision, Limiter, Outcome, Policy, StoreError, Verdict, store::Ask};
+use limiter_core::{Checking, FallbackDecision, Limiter, Outcome, StoreError, Verdict, store::Ask};
 use smallvec::SmallVec;
 
 use crate::{
     descriptor::{Descriptor, Facts, KeyError, Layers},
     error::{BadRequest, Failure, LayerIds, RateLimited},
     metrics::LimitOutcome,
-    ratelimit_fields,
     snapshot::Snapshot,
     worker::Worker,
 };
@@ -163,25 +160,7 @@ impl Passed {
     /// Tells the client how full its layers are.
     pub(crate) fn write_fields(&self, worker: &Worker, snapshot: &Snapshot, headers: &mut HeaderMap) {
         if let Some(fact) = &self.0 {
-            write_fields(fact, worker, snapshot, headers);
+            snapshot.write_ratelimit_fields(fact, worker.now(), headers);
         }
     }
-}
-
-/// The `RateLimit` fields of a decision.
-pub(crate) fn write_fields(fact: &RateLimited, worker: &Worker, snapshot: &Snapshot, headers: &mut HeaderMap) {
-    let responses = &snapshot.config.responses;
-    if !responses.draft_11 && !responses.legacy {
-        return;
-    }
-    let policies = policies(fact, snapshot);
-    ratelimit_fields::write(responses, &policies, &fact.decision, worker.now(), headers);
-}
-
-/// The policies of a decision, in its order.
-pub(crate) fn policies<'a>(fact: &RateLimited, snapshot: &'a Snapshot) -> SmallVec<[&'a Arc<Policy>; 8]> {
-    fact.layers
-        .iter()
-        .map(|&layer| snapshot.layers.policy(usize::from(layer)))
-        .collect()
 }

@@ -8,10 +8,10 @@ use http::{
 };
 use limiter_core::{Reading, Verdict, Wait, decision::ceil_secs};
 
-use super::{observe::Exchange, rate_limit};
 use crate::{
     body::Body,
     error::{BadRequest, Failure, RateLimited, UpstreamError},
+    exchange::Exchange,
     worker::Worker,
 };
 
@@ -61,7 +61,17 @@ pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body
     response
 }
 
-/// The answer to a head that cannot be read, or did not come in time: as bytes, since there is no request to answer.
+/// What is counted for a client that left before its answer began; never sent.
+pub(crate) fn client_left() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
+/// The answer to a head that did not come in time.
+pub(crate) fn too_slow(worker: &Worker) -> Vec<u8> {
+    unreadable(worker, StatusCode::REQUEST_TIMEOUT)
+}
+
+/// The answer to a head that cannot be read, with hyper's status for it: as bytes, since there is no request to answer.
 pub(crate) fn unreadable(worker: &Worker, status: StatusCode) -> Vec<u8> {
     // hyper says 414 of a target past 64 KiB; the contract has one status for a head that is too large.
     let status = match status {
@@ -150,7 +160,7 @@ fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
     if let Verdict::Denied { by, wait } = refusal.decision.verdict {
         exchange.refused_by = refusal.layers.get(by).copied();
         problem.retry_after = wait.retry_after_secs();
-        let policies = rate_limit::policies(&refusal, &exchange.view.snapshot);
+        let policies = exchange.view.snapshot.policies(&refusal);
         if let (Some(policy), Some(reading)) = (policies.get(by), refusal.decision.readings.get(by)) {
             let (name, algorithm) = (policy.name(), policy.algorithm());
             let (limit, window) = (algorithm.limit(), ceil_secs(algorithm.window()));
@@ -185,7 +195,7 @@ fn document(exchange: &Exchange, problem: &Problem) -> String {
         write(format_args!(",\"detail\":{}", quoted(detail)));
     }
     if let Some(refusal) = &problem.refusal {
-        let policies = rate_limit::policies(refusal, &exchange.view.snapshot);
+        let policies = exchange.view.snapshot.policies(refusal);
         let refused = policies
             .iter()
             .zip(&refusal.decision.readings)
@@ -214,7 +224,8 @@ fn write_waits(exchange: &Exchange, problem: &Problem, headers: &mut HeaderMap) 
         headers.insert(RETRY_AFTER, HeaderValue::from(secs));
     }
     if let Some(refusal) = &problem.refusal {
-        rate_limit::write_fields(refusal, &exchange.conn().worker, &exchange.view.snapshot, headers);
+        let now = exchange.conn().worker.now();
+        exchange.view.snapshot.write_ratelimit_fields(refusal, now, headers);
     }
 }
 

@@ -123,7 +123,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         if self.conn.is_head_overdue() {
             // hyper has nothing to answer with before there is a request. Whether this gets out does not matter.
-            let answer = rescue::unreadable(&self.conn.worker, StatusCode::REQUEST_TIMEOUT);
+            let answer = rescue::too_slow(&self.conn.worker);
             drop(self.stream.try_write(&answer));
         }
     }

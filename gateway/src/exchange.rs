@@ -1,0 +1,145 @@
+//! A request from its head to the end of its answer's body: what every step of its path may know of it.
+
+use std::{net::IpAddr, rc::Rc};
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header::CONTENT_TYPE};
+use hyper::body::Incoming;
+use limiter_core::Timestamp;
+
+use crate::{
+    body::Body,
+    client_addr,
+    layer::{in_flight::InFlight, observe, rescue},
+    server::conn::Conn,
+    upstream::rewrite::X_REQUEST_ID,
+    worker::{View, Worker},
+};
+
+/// Longest id that is taken from a trusted peer.
+const LONGEST_ID: usize = 128;
+
+/// A request from its head to the end of its answer's body.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    in_flight: InFlight,
+    /// The snapshot that this request runs on, whatever is swapped meanwhile.
+    pub(crate) view: Rc<View>,
+    pub(crate) started: Timestamp,
+    pub(crate) request_id: HeaderValue,
+    pub(crate) client: IpAddr,
+    pub(crate) peer_is_trusted: bool,
+    /// Whether a refusal has to be told in gRPC's way.
+    pub(crate) is_grpc: bool,
+    pub(crate) method: Method,
+    pub(crate) target: Uri,
+    /// An index into the routes of the configuration.
+    pub(crate) route: Option<u16>,
+    /// An index into its limits.
+    pub(crate) refused_by: Option<u16>,
+    /// Of the answer.
+    pub(crate) status: StatusCode,
+    /// Of the answer's body, as far as it went by.
+    pub(crate) bytes: u64,
+    end: End,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Not yet; if this is the last word, the client has left.
+    Open,
+    /// The whole answer was handed over.
+    Whole,
+    /// The upstream's body broke off.
+    Broken,
+}
+
+impl Exchange {
+    /// A request has come.
+    pub(crate) fn begin(conn: &Rc<Conn>, request: &Request<Incoming>) -> Box<Self> {
+        let worker = &conn.worker;
+        let view = worker.view();
+        let config = &view.snapshot.config;
+        let headers = request.headers();
+        let peer_is_trusted = config
+            .client_ip
+            .trusted_proxies
+            .iter()
+            .any(|net| net.contains(&conn.peer));
+        let grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
+        let is_http2 = request.version() == Version::HTTP_2;
+        Box::new(Self {
+            in_flight: InFlight::enter(conn, is_http2, config.server.idle_timeout),
+            started: worker.now(),
+            request_id: request_id(worker, headers.get(&X_REQUEST_ID).filter(|_| peer_is_trusted)),
+            client: client_addr::client_addr(conn.peer, headers, &config.client_ip),
+            peer_is_trusted,
+            is_grpc: headers.get(CONTENT_TYPE).is_some_and(grpc),
+            method: request.method().clone(),
+            target: request.uri().clone(),
+            route: None,
+            refused_by: None,
+            status: rescue::client_left(),
+            bytes: 0,
+            end: End::Open,
+            view,
+        })
+    }
+
+    /// The connection that it came on.
+    pub(crate) fn conn(&self) -> &Rc<Conn> {
+        self.in_flight.conn()
+    }
+
+    /// The answer is known; the exchange ends with its body.
+    pub(crate) fn answer(mut self: Box<Self>, mut response: Response<Body>) -> Response<Body> {
+        self.status = response.status();
+        response
+            .headers_mut()
+            .insert(X_REQUEST_ID.clone(), self.request_id.clone());
+        let no_body = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        if no_body || self.method == Method::HEAD {
+            // Nobody asks the body for its end.
+            self.end = End::Whole;
+        }
+        response.map(|body| body.observed(self))
+    }
+
+    /// So many bytes of the answer's body went by.
+    pub(crate) fn count_bytes(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// The whole answer was handed over.
+    pub(crate) fn completed(&mut self) {
+        if self.end == End::Open {
+            self.end = End::Whole;
+        }
+    }
+
+    /// The upstream's body broke off.
+    pub(crate) fn broke_off(&mut self) {
+        self.end = End::Broken;
+    }
+
+    /// Whether the answer did not go out whole: the client left, or the upstream's body broke off.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.end != End::Whole
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        observe::ended(self);
+    }
+}
+
+/// The peer's id where it can be written anywhere as it is; else a new one.
+fn request_id(worker: &Worker, given: Option<&HeaderValue>) -> HeaderValue {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@~".contains(byte);
+    let taken = given.filter(|id| (1..=LONGEST_ID).contains(&id.len()) && id.as_bytes().iter().all(plain));
+    let made = || HeaderValue::from_maybe_shared(worker.request_id()).ok();
+    let id = taken.cloned().or_else(made);
+    // Hex digits are a valid value.
+    id.unwrap_or_else(|| HeaderValue::from_static("0"))
+}
