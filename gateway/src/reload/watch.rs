@@ -1,7 +1,7 @@
 //! What asks for a reload: SIGHUP, and changes of the file.
 //!
-//! Folders are watched, not the file: editors and mounts put another file in its place, and a watch on the old one hears
-//! nothing more. An event is a hint only, to look whether the file is another one; a slow poll looks too, for file
+//! Folders are watched, not the file alone: editors and mounts put another file in its place, and a watch on the old one
+//! hears nothing more. An event is a hint only, to look whether the file is another one; a slow poll looks too, for file
 //! systems that tell of nothing. A change is taken when the file has been quiet for a moment.
 
 use std::{
@@ -168,7 +168,7 @@ impl Folders {
     }
 }
 
-/// The folder of the file, of every link on the way to it, and of what they lead to.
+/// The folder of the file, of every link on the way to it, and of what they lead to; and the file that is there in the end.
 fn folders(path: &Path) -> BTreeSet<PathBuf> {
     let mut folders = BTreeSet::new();
     let mut path = path.to_owned();
@@ -192,6 +192,8 @@ fn folders(path: &Path) -> BTreeSet<PathBuf> {
         };
     }
     folders.extend(path.parent().map(Path::to_owned));
+    // A file that is mounted by itself, as into a container, is written to without anything happening in its folder.
+    folders.insert(path);
     folders
 }
 
@@ -204,7 +206,8 @@ mod tests {
     fn folders_of_a_plain_file() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
-        assert_eq!(folders(&root.join("gateway.yaml")), BTreeSet::from([root]));
+        let file = root.join("gateway.yaml");
+        assert_eq!(folders(&file), BTreeSet::from([root, file.clone()]));
     }
 
     #[test]
@@ -215,7 +218,7 @@ mod tests {
         fs::write(root.join("..v1/gateway.yaml"), "").unwrap();
         symlink("..v1", root.join("..data")).unwrap();
         symlink("..data/gateway.yaml", root.join("gateway.yaml")).unwrap();
-        let expected = BTreeSet::from([root.clone(), root.join("..v1")]);
+        let expected = BTreeSet::from([root.clone(), root.join("..v1"), root.join("..v1/gateway.yaml")]);
         assert_eq!(folders(&root.join("gateway.yaml")), expected);
     }
 
