@@ -2,10 +2,8 @@
 //! configuration or the command line is wrong).
 
 use std::{
-    fs::{self, File},
-    net::SocketAddr,
+    fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
 };
 
 use rustix::process::Signal;
@@ -13,9 +11,8 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 
 use crate::support::{
-    Client, DEADLINE, Gateway, Settings,
+    Gateway, Settings,
     gateway::{check, run_gateway},
-    get, wait_for,
 };
 
 /// Runs the binary; its exit status, and all that it printed.
@@ -195,95 +192,4 @@ async fn a_signal_to_end_is_no_failure() {
         gateway.signal(signal);
         assert_eq!(gateway.exit().await.code(), Some(0), "{signal:?}: {}", gateway.log());
     }
-}
-
-/// `gateway demo` in a folder; it ends with this guard.
-struct Demo {
-    dir: TempDir,
-    child: Child,
-}
-
-impl Demo {
-    fn start() -> Self {
-        let dir = folder(&fs::read_to_string(shipped()).unwrap());
-        let child = Command::new(env!("CARGO_BIN_EXE_gateway"))
-            .arg("demo")
-            .current_dir(dir.path())
-            .stdin(Stdio::null())
-            .stdout(File::create(dir.path().join("out")).unwrap())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self { dir, child }
-    }
-
-    fn text(&self) -> String {
-        fs::read_to_string(self.dir.path().join("out")).unwrap_or_default()
-    }
-
-    /// The address after the first of these words.
-    fn address_after(&self, words: &str) -> SocketAddr {
-        let text = self.text();
-        let (_, rest) = text
-            .split_once(words)
-            .unwrap_or_else(|| panic!("no {words:?} in:\n{text}"));
-        let address = rest.split(|c: char| !c.is_ascii_digit() && !".:".contains(c)).next();
-        address.unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Demo {
-    fn drop(&mut self) {
-        // One that has ended already cannot be ended, which is as good.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-#[tokio::test]
-async fn the_demo_shows_a_limit_and_a_reload() {
-    let demo = Demo::start();
-    wait_for(DEADLINE, "the demo's listeners", || async {
-        demo.text().contains("admin listening on")
-    })
-    .await;
-    let gateway = demo.address_after("gateway.yaml on http://");
-    let admin = demo.address_after("curl -s http://");
-    let mut client = Client::to(gateway);
-    let bob = get("/v1/hello").header("X-User-Id", "bob");
-
-    let first = client.send(&bob).await;
-    assert!(first.passed(), "{first:?}");
-    assert_eq!(first.json()["path"], "/v1/hello", "the backend says what it was sent");
-    let mut refused = first;
-    for _ in 0..5 {
-        refused = client.send(&bob).await;
-    }
-    assert!(refused.denied(), "the sixth in ten seconds: {refused:?}");
-    assert!(refused.retry_after().is_some());
-    assert!(
-        client
-            .send(&get("/v1/hello").header("X-User-Id", "alice"))
-            .await
-            .passed()
-    );
-
-    // What it says to try.
-    assert!(demo.text().contains("s/limit: 5 /limit: 50 /"), "{}", demo.text());
-    let file = demo.dir.path().join("gateway.yaml");
-    let yaml = fs::read_to_string(&file).unwrap();
-    fs::write(&file, yaml.replace("limit: 5 ", "limit: 50 ")).unwrap();
-    wait_for(DEADLINE, "the new limit", || {
-        let mut client = Client::to(gateway);
-        let request = bob.clone();
-        async move { client.send(&request).await.header("x-ratelimit-limit") == Some("50") }
-    })
-    .await;
-    let passed = client.send(&bob).await;
-    assert!(passed.passed(), "{passed:?}");
-    let metrics = Client::to(admin).get("/metrics").await.text();
-    assert!(
-        metrics.contains("gateway_limit_decisions_total{limit=\"user\""),
-        "{metrics}"
-    );
 }

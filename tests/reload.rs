@@ -1,15 +1,20 @@
 //! A changed file is taken whole or not at all, while the gateway serves, and counts are kept.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Algorithm, Client, DEADLINE, FIVE, Gateway, Origin, Raw, Redis, Settings, Step, Tally, get, wait_for,
+    Algorithm, Client, DEADLINE, FIVE, Gateway, Origin, Raw, Redis, Settings, Step, Tally, get, pause, wait_for,
 };
 
 /// Answers `/version` with the number of the version, and limits everything else.
@@ -233,4 +238,25 @@ async fn the_store_may_change_too() {
         .expect(15, 5, "in Redis");
     assert_eq!(redis.counters("later").await.len(), 1);
     assert_eq!(gateway.status().await.pointer("/store/kind"), Some(&"redis".into()));
+}
+
+/// As where only the file is mounted into a container: its folder hears nothing of a write.
+#[tokio::test]
+async fn a_write_under_another_name_is_noticed() {
+    // The test's log is in the same folder, and would be heard.
+    let version = |number| version(number, 15).section("log: {access: false}");
+    let gateway = Gateway::with(&version(1)).start().await;
+    let elsewhere = TempDir::new_in(gateway.config_path().parent().unwrap().parent().unwrap()).unwrap();
+    let other_name = elsewhere.path().join("mounted.yaml");
+    fs::hard_link(gateway.config_path(), &other_name).unwrap();
+    gateway.write_in_place(&version(2));
+    is_in_force(&gateway, 2).await;
+    // Right after a change the gateway looks again, watched or not: that is not what this is about.
+    pause(Duration::from_millis(300)).await;
+    fs::write(&other_name, version(3).to_yaml()).unwrap();
+    // Before the poll that looks every three seconds in any case.
+    wait_for(Duration::from_secs(2), "the change", || async {
+        gateway.client().get("/version").await.text() == "3"
+    })
+    .await;
 }
