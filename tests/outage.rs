@@ -16,7 +16,7 @@ fn policies(redis_address: std::net::SocketAddr) -> Settings {
     };
     Settings::answering()
         .store(&format!(
-            "{{redis: {{url: \"redis://{redis_address}/0\", prefix: out}}}}"
+            "{{redis: {{url: \"redis://{redis_address}/0\", prefix: out, timeout: 150ms}}}}"
         ))
         .limit(&layer("local"))
         .limit(&layer("open"))
@@ -45,7 +45,7 @@ async fn answers_by_policy(gateway: &Gateway, what: &str) {
         }
     }
     times.sort();
-    // The deadline is 50 ms, and after a few failures nobody waits; the rest is room for a busy machine.
+    // The deadline is 150 ms, and after a few failures nobody waits; the rest is room for a busy machine.
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
     assert!(
         median < Duration::from_millis(40) && worst < Duration::from_millis(1500),
@@ -167,7 +167,7 @@ async fn redis_restarted_under_load_fails_no_request() {
     let mut redis = Redis::start().await;
     let settings = Settings::answering()
         .store(&format!(
-            "{{redis: {{url: \"redis://{}/0\", prefix: out, on_failure: local}}}}",
+            "{{redis: {{url: \"redis://{}/0\", prefix: out, timeout: 2s, on_failure: local}}}}",
             redis.address()
         ))
         .five_limits("header:x-user-id", 1000, "1d");

@@ -92,12 +92,12 @@ impl Quota {
     }
 
     /// How much is in use at `now_us` after requests were admitted at the moments in `history`. Rounded up: a request passes
-    /// if the limit covers that and its cost.
+    /// if the limit covers that and its cost. Not for the fixed window, which the judge follows itself.
     pub(crate) fn used(&self, history: &[u64], now_us: u64) -> u64 {
         let window_us = self.window_us;
         match self.algorithm {
             TokenBucket | LeakyBucket => self.bucket_used(history, now_us),
-            FixedWindow => self.cost * fixed_window_used(window_us, history, now_us),
+            FixedWindow => unreachable!("where a window began cannot be told from a history alone"),
             SlidingWindowLog => self.cost * history.iter().filter(|at| **at + window_us > now_us).count() as u64,
             SlidingWindowCounter => self.sub_windows_used(history, now_us),
         }
@@ -126,21 +126,5 @@ impl Quota {
         let oldest = self.cost * history.iter().filter(|at| index(**at) + BUCKETS == current).count() as u64;
         let into_current = now_us % window_us * BUCKETS % window_us;
         newer + oldest - oldest * into_current / window_us
-    }
-}
-
-/// A window begins with the first admitted request after the last one is over.
-fn fixed_window_used(window_us: u64, history: &[u64], now_us: u64) -> u64 {
-    let (mut start, mut count) = (None, 0);
-    for at in history {
-        match start {
-            Some(start) if *at < start + window_us => count += 1,
-            _ => (start, count) = (Some(*at), 1),
-        }
-    }
-    if start.is_some_and(|start| now_us < start + window_us) {
-        count
-    } else {
-        0
     }
 }

@@ -14,6 +14,15 @@ use super::{
 /// The clocks of three processes on one machine are read at slightly different moments.
 const CLOCK_SLACK_US: u64 = 2_000;
 
+/// A window that began with a request, as far as can be told from outside.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// When it began: at the earliest, at the latest.
+    earliest: u64,
+    latest: u64,
+    used: u64,
+}
+
 /// Knows what one key of a layer must answer.
 #[derive(Debug)]
 pub(crate) struct Judge {
@@ -21,6 +30,8 @@ pub(crate) struct Judge {
     /// When each admitted request was decided: at the earliest, at the latest.
     earliest: Vec<u64>,
     latest: Vec<u64>,
+    /// For a fixed window, all that it may be; none before the first request.
+    windows: Vec<Window>,
     /// Answers that could have been either.
     open: usize,
     /// Answers that could have been only what they were.
@@ -39,6 +50,7 @@ impl Judge {
             quota,
             earliest: Vec::new(),
             latest: Vec::new(),
+            windows: Vec::new(),
             open: 0,
             certain: 0,
         }
@@ -70,6 +82,9 @@ impl Judge {
         let answer = client.send(request).await;
         let received = wall_clock().as_micros() + CLOCK_SLACK_US;
         self.judge(&answer, sent, received);
+        if self.quota.algorithm == Algorithm::FixedWindow {
+            self.windows = self.windows_after(&answer, sent, received);
+        }
         if answer.passed() {
             self.earliest.push(sent);
             self.latest.push(received);
@@ -77,11 +92,68 @@ impl Judge {
         answer
     }
 
-    fn judge(&mut self, answer: &Response, sent: u64, received: u64) {
+    /// What may be in use when a request is decided that was sent and answered then: at the least, at the most.
+    fn bounds(&self, sent: u64, received: u64) -> (u64, u64) {
+        if self.quota.algorithm == Algorithm::FixedWindow {
+            // An admitted request may have begun a window or belonged to the one before: each possibility is followed.
+            let running = self
+                .windows
+                .iter()
+                .filter(|window| self.may_run(window, sent))
+                .map(|window| window.used);
+            let over = self
+                .windows
+                .iter()
+                .filter(|window| self.may_be_over(window, received))
+                .map(|_| 0);
+            let mut possible: Vec<_> = running.chain(over).collect();
+            possible.sort_unstable();
+            return (
+                possible.first().copied().unwrap_or(0),
+                possible.last().copied().unwrap_or(0),
+            );
+        }
         // What was admitted before was admitted by now.
         let latest: Vec<_> = self.latest.iter().map(|at| (*at).min(sent)).collect();
-        let most = self.quota.used(&latest, sent);
-        let least = self.quota.used(&self.earliest, received);
+        (
+            self.quota.used(&self.earliest, received),
+            self.quota.used(&latest, sent),
+        )
+    }
+
+    fn may_run(&self, window: &Window, sent: u64) -> bool {
+        sent < window.latest + self.quota.window_us
+    }
+
+    fn may_be_over(&self, window: &Window, received: u64) -> bool {
+        received >= window.earliest + self.quota.window_us
+    }
+
+    /// What the window may be, now that this answer is known.
+    fn windows_after(&self, answer: &Response, sent: u64, received: u64) -> Vec<Window> {
+        let Quota { limit, cost, .. } = self.quota;
+        let running = self.windows.iter().filter(|window| self.may_run(window, sent));
+        if answer.denied() {
+            return running.filter(|window| window.used + cost > limit).copied().collect();
+        }
+        let used = limit - u64::try_from(answer.remaining()).unwrap();
+        let mut after: Vec<_> = running
+            .filter(|window| window.used + cost == used)
+            .map(|window| Window { used, ..*window })
+            .collect();
+        let none = self.windows.is_empty();
+        if used == cost && (none || self.windows.iter().any(|window| self.may_be_over(window, received))) {
+            after.push(Window {
+                earliest: sent,
+                latest: received,
+                used,
+            });
+        }
+        after
+    }
+
+    fn judge(&mut self, answer: &Response, sent: u64, received: u64) {
+        let (least, most) = self.bounds(sent, received);
         let (limit, cost) = (self.quota.limit, self.quota.cost);
         let admitted = self.admitted();
         let told = format!(
