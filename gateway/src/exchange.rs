@@ -2,7 +2,10 @@
 
 use std::{net::IpAddr, rc::Rc};
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header::CONTENT_TYPE};
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{CONNECTION, CONTENT_TYPE, EXPECT},
+};
 use hyper::body::Incoming;
 use limiter_core::Timestamp;
 
@@ -30,6 +33,9 @@ pub(crate) struct Exchange {
     pub(crate) peer_is_trusted: bool,
     /// Whether a refusal has to be told in gRPC's way.
     pub(crate) is_grpc: bool,
+    /// Whether the client sends its body only once it is told to.
+    pub(crate) waits_for_100: bool,
+    is_http2: bool,
     pub(crate) method: Method,
     pub(crate) target: Uri,
     /// An index into the routes of the configuration.
@@ -75,6 +81,8 @@ impl Exchange {
             client: client_addr::client_addr(conn.peer, headers, &config.client_ip),
             peer_is_trusted,
             is_grpc: headers.get(CONTENT_TYPE).is_some_and(grpc),
+            waits_for_100: headers.contains_key(EXPECT),
+            is_http2,
             method: request.method().clone(),
             target: request.uri().clone(),
             route: None,
@@ -97,6 +105,11 @@ impl Exchange {
         response
             .headers_mut()
             .insert(X_REQUEST_ID.clone(), self.request_id.clone());
+        if self.waits_for_100 && !self.is_http2 && !response.status().is_success() {
+            // Whether the body comes after all is anybody's guess, so nothing else can come on this connection.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
         let no_body = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         if no_body || self.method == Method::HEAD {
             // Nobody asks the body for its end.

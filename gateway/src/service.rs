@@ -1,24 +1,23 @@
-//! The spine: what happens to a request, in order.
+//! The spine: what happens to a request, in order. [`spine`] lists it, as tower layers around one service.
 //!
-//! 1. **observe** gives it an id and starts its clock: outermost, so that failures are counted too.
+//! 1. **observe** gives it an id and starts its clock: outermost, so that failures are counted too. It is in flight from
+//!    here to the end of its answer's body.
 //! 2. **rescue** turns every failure below it into an answer.
-//! 3. **snapshot and route**: taken once; a request that no route takes is refused before it is charged.
+//! 3. **dispatch** takes the snapshot once and looks for the route: a request that no route takes is refused before it is
+//!    charged.
 //! 4. **rate_limit**: before waiting, before a connection, before the body is read, so that a refusal is the cheapest
 //!    answer of all.
-//! 5. **in_flight**: held until the answer's body ends.
-//! 6. **upstream**: an endpoint, its head edited in place, the body streamed both ways.
-//! 7. On the way out the decision's fields are written, and observe closes with the body.
+//! 5. **upstream**: an endpoint, the head edited in place, the body streamed both ways.
+//! 6. On the way out the decision's fields are written, and observe closes with the body.
 //!
-//! These are plain functions in one `async fn`, not a tower of services: the order stands in one place, nothing is boxed,
-//! and the request is moved once.
+//! Every type is concrete and nothing is boxed. What is under way between two awaits, from routing to the upstream's
+//! answer, is one `async fn`: as a layer each it would be a future written by hand, and the order no longer in one place.
 
 use std::{borrow::Cow, convert::Infallible, rc::Rc};
 
-use http::{
-    HeaderValue, Request, Response, Version,
-    header::{CONNECTION, EXPECT},
-};
+use http::{HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
+use tower::{Service, ServiceBuilder};
 
 use crate::{
     body::{Body, RequestBody},
@@ -43,26 +42,48 @@ struct Routed {
     check: Check,
 }
 
-/// Answers a request.
-pub(crate) async fn serve(conn: Rc<Conn>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    let mut exchange = Exchange::begin(&conn, &request);
-    let waits_for_100 = request.headers().contains_key(EXPECT);
-    let is_http1 = request.version() != Version::HTTP_2;
-    let request = request.map(|body| RequestBody::new(body, &conn, !waits_for_100));
-    let mut response = match dispatch(&mut exchange, request).await {
-        Ok(response) => response,
-        Err(failure) => rescue::answer(&mut exchange, failure),
-    };
-    if waits_for_100 && is_http1 && !response.status().is_success() {
-        // Whether the body comes after all is anybody's guess, so nothing else can come on this connection.
-        response
-            .headers_mut()
-            .insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    Ok(exchange.answer(response))
+/// A request on its way in, and what is known of it.
+struct Call {
+    exchange: Box<Exchange>,
+    request: Request<RequestBody>,
 }
 
-async fn dispatch(exchange: &mut Exchange, request: Request<RequestBody>) -> Result<Response<Body>, Failure> {
+/// What becomes of a request on one connection, outermost first.
+pub(crate) fn spine(
+    conn: Rc<Conn>,
+) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone {
+    ServiceBuilder::new()
+        .map_request(move |request| observe(&conn, request))
+        .map_response(rescue)
+        .service_fn(dispatch)
+}
+
+fn observe(conn: &Rc<Conn>, request: Request<Incoming>) -> Call {
+    let exchange = Exchange::begin(conn, &request);
+    let drains = !exchange.waits_for_100;
+    let request = request.map(|body| RequestBody::new(body, conn, drains));
+    Call { exchange, request }
+}
+
+/// What became of a request: an answer or a failure, and the exchange that it ends.
+struct Outcome {
+    exchange: Box<Exchange>,
+    result: Result<Response<Body>, Failure>,
+}
+
+fn rescue(outcome: Outcome) -> Response<Body> {
+    let Outcome { mut exchange, result } = outcome;
+    let response = result.unwrap_or_else(|failure| rescue::answer(&mut exchange, failure));
+    exchange.answer(response)
+}
+
+async fn dispatch(call: Call) -> Result<Outcome, Infallible> {
+    let Call { mut exchange, request } = call;
+    let result = forward(&mut exchange, request).await;
+    Ok(Outcome { exchange, result })
+}
+
+async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Result<Response<Body>, Failure> {
     let Routed {
         host,
         path,

@@ -12,8 +12,8 @@ use std::{
 
 use http::HeaderValue;
 use http_body_util::BodyExt;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tokio::{net::TcpStream, runtime::Handle, task::spawn_local, time::timeout};
 
 use super::{head_scan::HeadScan, watched::Watched};
@@ -167,8 +167,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
     let conn = Rc::new(Conn::new(&worker, peer));
     let http = Rc::clone(&worker.view().http);
     let io = TokioIo::new(Watched::new(stream, &conn));
-    let (deadline, for_requests) = (conn.deadline, Rc::clone(&conn));
-    let requests = service_fn(move |request| service::serve(Rc::clone(&for_requests), request));
+    let deadline = conn.deadline;
+    let requests = TowerToHyperService::new(service::spine(Rc::clone(&conn)));
     let mut connection = pin!(http.serve_connection(io, requests));
     let (mut is_watched, mut is_closing) = (false, false);
     poll_fn(|cx| {
