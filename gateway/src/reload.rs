@@ -170,8 +170,18 @@ pub struct Reloader {
 struct Texts {
     /// What the running configuration was read from.
     running: Arc<str>,
-    /// What was last looked at, whatever came of it: the same again is no change of the file.
-    seen: Arc<str>,
+    /// What was last looked at, whatever came of it, or why it could not be: the same again is no change of the file.
+    seen: Result<Arc<str>, String>,
+}
+
+impl Texts {
+    fn is_seen(&self, read: &Result<Arc<str>, ConfigError>) -> bool {
+        match (&self.seen, read) {
+            (Ok(seen), Ok(text)) => seen == text,
+            (Err(seen), Err(error)) => *seen == error.to_string(),
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
+        }
+    }
 }
 
 impl Reloader {
@@ -191,7 +201,7 @@ impl Reloader {
             clock,
             texts: Mutex::new(Texts {
                 running: Arc::clone(&text),
-                seen: text,
+                seen: Ok(text),
             }),
             last: Mutex::default(),
         }
@@ -202,41 +212,38 @@ impl Reloader {
     /// Blocks for as long as reading and checking the file takes.
     pub fn reload(&self, trigger: Trigger) -> ReloadOutcome {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = match config::read(&self.source.path) {
-            Ok(text) => self.take(&mut texts, text),
-            Err(error) => ReloadOutcome::Rejected(error.into()),
-        };
+        let outcome = self.take(&mut texts, config::read(&self.source.path));
         self.tell(trigger, &outcome);
         outcome
     }
 
-    /// As [`Self::reload`], but only where the file has another content than when it was last looked at.
-    ///
-    /// # Errors
-    /// Where it cannot be read, which is no outcome: it may be in the middle of being replaced.
-    fn reload_if_changed(&self) -> Result<Option<ReloadOutcome>, ConfigError> {
+    /// As [`Self::reload`], but only where the file has another content than when it was last looked at, or can no longer
+    /// be read.
+    fn reload_if_changed(&self) -> Option<ReloadOutcome> {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = config::read(&self.source.path)?;
-        if text == texts.seen {
-            return Ok(None);
+        let read = config::read(&self.source.path);
+        if texts.is_seen(&read) {
+            return None;
         }
-        let outcome = self.take(&mut texts, text);
+        let outcome = self.take(&mut texts, read);
         self.tell(Trigger::FileChange, &outcome);
-        Ok(Some(outcome))
+        Some(outcome)
     }
 
-    /// Whether the file has another content than when it was last looked at. A file that cannot be read has none.
+    /// Whether [`Self::reload_if_changed`] would do something.
     fn is_changed(&self) -> bool {
-        let seen = Arc::clone(&self.texts.lock().unwrap_or_else(PoisonError::into_inner).seen);
-        config::read(&self.source.path).is_ok_and(|text| text != seen)
+        let read = config::read(&self.source.path);
+        !self.texts.lock().unwrap_or_else(PoisonError::into_inner).is_seen(&read)
     }
 
-    /// Takes `text` in place of the running configuration, or leaves that as it is.
-    fn take(&self, texts: &mut Texts, text: Arc<str>) -> ReloadOutcome {
-        texts.seen = Arc::clone(&text);
-        if text == texts.running {
-            return ReloadOutcome::Unchanged;
-        }
+    /// Takes what was `read` in place of the running configuration, or leaves that as it is.
+    fn take(&self, texts: &mut Texts, read: Result<Arc<str>, ConfigError>) -> ReloadOutcome {
+        texts.seen = read.as_ref().map(Arc::clone).map_err(ToString::to_string);
+        let text = match read {
+            Ok(text) if text == texts.running => return ReloadOutcome::Unchanged,
+            Ok(text) => text,
+            Err(error) => return ReloadOutcome::Rejected(error.into()),
+        };
         let config = match self.source.check(&text) {
             Ok(config) => config,
             Err(error) => return ReloadOutcome::Rejected(error.into()),

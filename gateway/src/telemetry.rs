@@ -29,8 +29,16 @@ use sink::Sink;
 /// The target of access lines.
 pub const ACCESS: &str = "access";
 
-/// What libraries say at `info` and `debug` is of no use to whoever runs a gateway. `RUST_LOG` brings it back.
-const QUIET: [&str; 5] = ["fred=warn", "h2=info", "hyper=info", "hyper_util=info", "mio=info"];
+/// What libraries say at `info` and `debug` is of no use to whoever runs a gateway; nor are the warnings of `notify`, one
+/// for each file that was replaced. `RUST_LOG` brings them back.
+const QUIET: [&str; 6] = [
+    "fred=warn",
+    "h2=info",
+    "hyper=info",
+    "hyper_util=info",
+    "mio=info",
+    "notify=error",
+];
 
 /// How long the end of the process may wait for the log to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -109,25 +109,47 @@ async fn says_how_it_ended() {
 #[tokio::test]
 async fn a_file_change_is_told_once() {
     let running = plain();
-    assert!(
-        running.reloader.reload_if_changed().unwrap().is_none(),
-        "nothing changed"
-    );
+    let told = || running.reloader.reload_if_changed().map(|outcome| outcome.kind());
+    assert_eq!(told(), None, "nothing changed");
     fs::write(&running.path, "limits: [").unwrap();
-    assert!(matches!(
-        running.reloader.reload_if_changed().unwrap(),
-        Some(ReloadOutcome::Rejected(_))
-    ));
-    assert!(
-        running.reloader.reload_if_changed().unwrap().is_none(),
-        "still the same mistake"
-    );
+    assert_eq!(told(), Some(ReloadKind::Rejected));
+    assert_eq!(told(), None, "still the same mistake");
     fs::remove_file(&running.path).unwrap();
-    assert!(
-        running.reloader.reload_if_changed().is_err(),
-        "a file in the middle of being replaced is no outcome"
-    );
-    assert_eq!(running.last().outcome, "rejected");
+    assert_eq!(told(), Some(ReloadKind::Rejected));
+    assert!(running.last().error.unwrap().contains("cannot be read: No such file"));
+    assert_eq!(told(), None, "still no file");
+    fs::write(&running.path, yaml("1s")).unwrap();
+    assert_eq!(told(), Some(ReloadKind::Unchanged), "what runs is back");
+    assert_eq!((running.last().outcome, running.last().error), ("unchanged", None));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_rejected_by_every_trigger() {
+    let running = plain();
+    let replace = |what: &str| {
+        fs::remove_file(&running.path)
+            .or_else(|_| fs::remove_dir(&running.path))
+            .unwrap();
+        match what {
+            "is not UTF-8" => fs::write(&running.path, b"listen: \xff").unwrap(),
+            "the file is too large" => fs::write(&running.path, vec![b'#'; 17 << 20]).unwrap(),
+            "cannot be read: Is a directory" => fs::create_dir(&running.path).unwrap(),
+            _ => symlink(&running.path, &running.path).unwrap(),
+        }
+    };
+    for what in [
+        "is not UTF-8",
+        "the file is too large",
+        "cannot be read: Is a directory",
+        "cannot be read: Too many levels of symbolic links",
+    ] {
+        replace(what);
+        let told = running.reloader.reload_if_changed().unwrap();
+        assert!(told.error().unwrap().contains(what), "{told:?}");
+        let told = running.reloader.reload(Trigger::Signal);
+        assert!(told.error().unwrap().contains(what), "{told:?}");
+        assert_eq!((running.drain_secs(), running.last().outcome), (1, "rejected"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,12 +196,10 @@ async fn a_file_that_went_away_is_taken_when_it_is_back() {
         .wait_for("the watch is up", |running| running.drain_secs() == 2)
         .await;
     fs::remove_file(&running.path).unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(
-        (running.drain_secs(), running.last().outcome),
-        (2, "applied"),
-        "the old one stays"
-    );
+    running
+        .wait_for("its loss is told", |running| running.last().outcome == "rejected")
+        .await;
+    assert_eq!(running.drain_secs(), 2, "the old one stays");
     fs::write(&running.path, yaml("3s")).unwrap();
     running
         .wait_for("it is back", |running| running.drain_secs() == 3)

@@ -6,11 +6,11 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, Metadata},
-    future,
+    fs, future,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
@@ -54,7 +54,6 @@ pub(super) async fn file(reloader: &Arc<Reloader>) {
     let mut poll = time::interval(if folders.watcher.is_some() { POLL } else { POLL_ALONE });
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known = stamp(reloader.source.path());
-    let mut is_unreadable = false;
     loop {
         let is_poll = tokio::select! {
             _ = poll.tick() => true,
@@ -69,14 +68,7 @@ pub(super) async fn file(reloader: &Arc<Reloader>) {
         if is_changed {
             known = settled(reloader.source.path(), found).await;
             let again = Arc::clone(reloader);
-            match blocking(move || again.reload_if_changed()).await {
-                Some(Err(error)) if !is_unreadable => {
-                    tracing::warn!("the configuration went away, the running one stays: {error}");
-                    is_unreadable = true;
-                }
-                Some(Ok(_)) => is_unreadable = false,
-                Some(Err(_)) | None => {}
-            }
+            blocking(move || again.reload_if_changed()).await;
         }
         if is_changed || is_poll {
             folders.watch();
@@ -109,18 +101,26 @@ async fn settled(path: &Path, mut found: Stamp) -> Stamp {
 }
 
 /// What tells one state of a file from another, without reading it; `None` where there is no file.
-type Stamp = Option<(FileId, u64, Option<SystemTime>)>;
-type FileId = (u64, u64);
+type Stamp = Option<Changed>;
+
+/// Which file it is, and when it or its permissions changed. A tool may set the time of the last write back, not this one.
+#[derive(PartialEq, Eq)]
+struct Changed {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    at: (i64, i64),
+}
 
 fn stamp(path: &Path) -> Stamp {
     // Links are followed: another file behind one is another file.
     let metadata = fs::metadata(path).ok()?;
-    Some((file_id(&metadata), metadata.len(), metadata.modified().ok()))
-}
-
-fn file_id(metadata: &Metadata) -> FileId {
-    use std::os::unix::fs::MetadataExt;
-    (metadata.dev(), metadata.ino())
+    Some(Changed {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        bytes: metadata.len(),
+        at: (metadata.ctime(), metadata.ctime_nsec()),
+    })
 }
 
 /// The folders in which something may happen to the file.
