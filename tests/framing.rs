@@ -98,19 +98,6 @@ async fn broken_chunks_end_the_exchange_and_hide_nothing() {
 }
 
 #[tokio::test]
-async fn an_upstreams_ambiguous_answer_is_not_passed_on() {
-    let origin = Origin::start().await;
-    origin.answers(|_| {
-        let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-        vec![crate::support::Step::text(text), crate::support::Step::Close]
-    });
-    let gateway = Gateway::with(&Settings::forwarding_to(&origin)).start().await;
-    let answer = gateway.client().get("/").await;
-    let lengths = answer.header_lines("content-length").len() + answer.header_lines("transfer-encoding").len();
-    assert!(answer.status == 502 || lengths == 1, "{answer:?}");
-}
-
-#[tokio::test]
 async fn a_head_that_is_too_large_or_too_slow_is_refused() {
     let origin = Origin::start().await;
     let settings = Settings::forwarding_to(&origin).section("server: {header_timeout: 400ms, max_header_bytes: 16KiB}");

@@ -28,5 +28,8 @@ mod layers;
 mod matching;
 mod outage;
 mod proxy;
+mod regression;
 mod reload;
 mod retry_after;
+mod streaming;
+mod upstreams;
