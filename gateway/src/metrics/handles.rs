@@ -184,8 +184,8 @@ const BATCH: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// Upper bounds of the duration of a call of the store, in µs: 0.1 ms to 250 ms.
 const CALL_US: [u64; 10] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 250_000];
 
-/// Why a store could not answer: [`limiter_core::StoreError::kind`].
-pub(super) const ERROR_KINDS: [&str; 4] = ["timeout", "unavailable", "server", "protocol"];
+/// What [`StoreObserver::failed`] tells: [`limiter_core::StoreError::kind`], and `drift`.
+pub(super) const ERROR_KINDS: [&str; 6] = ["timeout", "unavailable", "server", "protocol", "config", "drift"];
 
 /// Calls of the shared store; observes one.
 #[derive(Debug, Default)]
@@ -278,10 +278,11 @@ mod tests {
         }
         let store = StoreMetrics::default();
         store.failed("server");
+        store.failed("drift");
         store.failed("no such kind");
         store.answered(Duration::from_micros(250), 3);
         assert_eq!(store.durations().buckets[1], (0.00025, 1));
         assert_eq!(store.batches().buckets[2], (4.0, 1));
-        assert_eq!([0, 1, 2, 3].map(|kind| store.errors(kind)), [0, 0, 1, 0]);
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|kind| store.errors(kind)), [0, 0, 1, 0, 0, 1]);
     }
 }
