@@ -92,11 +92,12 @@ impl Shared {
         self.listeners.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The store with these settings that a snapshot still holds, with its counters and connections, or a new one.
+    /// The store with these settings that a snapshot still holds, with its counters and connections, or a new one. A
+    /// memory store is the same whatever it may hold: [`Shared::applied`] tells it.
     fn store(&self, config: &config::Store) -> Result<Arc<CounterStore>, BuildError> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         stores.retain(|running| running.store.strong_count() > 0);
-        let running = stores.iter().find(|running| running.settings == *config);
+        let running = stores.iter().find(|running| is_same_store(&running.settings, config));
         if let Some(store) = running.and_then(|running| running.store.upgrade()) {
             return Ok(store);
         }
@@ -136,8 +137,13 @@ impl Shared {
         self.telemetry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells log and metrics that `snapshot` runs from now on.
+    /// Tells log, metrics and counters that `snapshot` runs from now on.
     pub fn applied(&self, snapshot: &Snapshot) {
+        if let (CounterStore::Memory(memory), config::Store::Memory { max_keys }) =
+            (&*snapshot.store, &snapshot.config.store)
+        {
+            memory.set_max_keys(*max_keys);
+        }
         self.metrics.config_loaded(snapshot.built);
         if let Some(telemetry) = &*self.telemetry() {
             telemetry.reload(&snapshot.config.log);
@@ -155,6 +161,14 @@ impl Shared {
 struct Running {
     settings: config::Store,
     store: Weak<CounterStore>,
+}
+
+/// Whether a running store with the settings `running` can serve as one with `wanted`.
+fn is_same_store(running: &config::Store, wanted: &config::Store) -> bool {
+    matches!(
+        (running, wanted),
+        (config::Store::Memory { .. }, config::Store::Memory { .. })
+    ) || running == wanted
 }
 
 /// Where counters live.

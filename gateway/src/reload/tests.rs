@@ -2,7 +2,10 @@
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf, time::Duration};
 
-use limiter_core::MonotonicClock;
+use limiter_core::{
+    Ask, MonotonicClock, OnFailure, Policy,
+    algorithm::{Align, FixedWindow},
+};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -104,6 +107,35 @@ async fn says_how_it_ended() {
     fs::remove_file(&running.path).unwrap();
     assert!(matches!(reload(), ReloadOutcome::Rejected(_)));
     assert_eq!(running.drain_secs(), 2);
+}
+
+#[tokio::test]
+async fn a_changed_bound_of_the_memory_store_keeps_its_counters() {
+    let bounded = |max_keys| format!("{}store: {{memory: {{max_keys: {max_keys}}}}}\n", yaml("1s"));
+    let running = run(|folder| fs::write(folder.join("gateway.yaml"), bounded(100)).unwrap());
+    let memory = || Arc::clone(running.current.load().store.memory().unwrap());
+    let window = FixedWindow::new(5, Duration::from_secs(3_000), Align::FirstRequest).unwrap();
+    let policy = Arc::new(Policy::new("user", window, OnFailure::Local));
+    let take = |key: &str| {
+        let ask = Ask {
+            policy: &policy,
+            key,
+            cost: 1,
+        };
+        memory().decide_now(&[ask]).readings[0].remaining
+    };
+    assert_eq!(take("alice"), 4);
+
+    fs::write(&running.path, bounded(50)).unwrap();
+    assert!(matches!(
+        running.reloader.reload(Trigger::Admin),
+        ReloadOutcome::Applied { .. }
+    ));
+    assert_eq!(take("alice"), 3);
+    for key in 0..80 {
+        take(&key.to_string());
+    }
+    assert_eq!(memory().len(), 50);
 }
 
 #[tokio::test]

@@ -30,6 +30,9 @@ const MAX_SHARDS: usize = 64;
 /// Counters a shard has at least, where there are several, so that chance fills all of them about equally.
 const MIN_SHARD_LEN: usize = 1024;
 
+/// Counters evicted under one lock, where the bound is lowered: no decision waits longer than for these.
+const TRIM: usize = 256;
+
 /// A value for each layer.
 type PerLayer<T> = SmallVec<[T; INLINE_LAYERS]>;
 
@@ -62,6 +65,19 @@ impl MemoryStore {
             clock,
             secret: Secret::random(),
             shards: (0..count).map(shard).collect(),
+        }
+    }
+
+    /// From now on, at most `max_keys` counters, but at least one a shard. What is above that goes at once, as it would
+    /// for new counters: what has expired, else what has used little of its limit. All others are kept.
+    ///
+    /// The store stays divided as it was made: up to 64 shards, of 1,024 counters or more. One that was made small and is
+    /// told to become large works, but its few locks are shared by all threads.
+    pub fn set_max_keys(&self, max_keys: usize) {
+        for shard in &self.shards {
+            lock(shard).set_max(max_keys / self.shards.len());
+            while lock(shard).trim(TRIM, self.clock.now()) {}
+            lock(shard).shrink();
         }
     }
 

@@ -49,13 +49,15 @@ pub(super) struct Slot(u32);
 impl Shard {
     /// A shard of at most `max` counters, at least 1.
     pub(super) fn new(max: usize) -> Self {
-        Self {
+        let mut shard = Self {
             entries: Vec::new(),
             index: HashTable::new(),
-            max: max.clamp(1, u32::MAX as usize),
+            max: 1,
             hand: 0,
             evictions: 0,
-        }
+        };
+        shard.set_max(max);
+        shard
     }
 
     pub(super) fn len(&self) -> usize {
@@ -88,6 +90,20 @@ impl Shard {
     /// Puts something into a slot.
     pub(super) fn replace(&mut self, slot: Slot, entry: Entry) {
         self.entries[slot.0 as usize] = entry;
+    }
+
+    /// From now on, at most `max` counters, at least 1. Those above it stay until [`Shard::trim`] or insertions meet them.
+    pub(super) fn set_max(&mut self, max: usize) {
+        self.max = max.clamp(1, u32::MAX as usize);
+    }
+
+    /// Evicts at most `count` counters of those above the bound. Whether there are more.
+    pub(super) fn trim(&mut self, count: usize, now: Timestamp) -> bool {
+        let above = self.entries.len().saturating_sub(self.max);
+        for _ in 0..above.min(count) {
+            self.evict(now);
+        }
+        above > count
     }
 
     /// Stores a new counter. Sweeps a little; where the shard is full, evicts one.
@@ -145,7 +161,7 @@ impl Shard {
     fn grow(&mut self) {
         let len = self.entries.len();
         if len == self.entries.capacity() {
-            let more = (len / 2).max(MIN_CAPACITY).min(self.max - len);
+            let more = (len / 2).max(MIN_CAPACITY).min(self.max.saturating_sub(len));
             self.entries.reserve_exact(more);
         }
     }
@@ -228,6 +244,8 @@ mod tests {
         Sweep(usize),
         Wait { secs: u64 },
         Shrink,
+        SetMax(usize),
+        Trim(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -236,6 +254,8 @@ mod tests {
             1 => (0..30_usize).prop_map(Step::Sweep),
             2 => (0..60_u64).prop_map(|secs| Step::Wait { secs }),
             1 => Just(Step::Shrink),
+            1 => (0..=MAX).prop_map(Step::SetMax),
+            1 => (0..10_usize).prop_map(Step::Trim),
         ]
     }
 
@@ -260,7 +280,7 @@ mod tests {
         fn index_and_entries_agree(steps in vec(step(), 1..300)) {
             let (mut shard, secret) = (Shard::new(MAX), Secret::random());
             let mut now = Timestamp::from_micros(1_000_000);
-            let mut alive = HashSet::new();
+            let (mut alive, mut lowest) = (HashSet::new(), MAX);
             for step in steps {
                 match step {
                     Step::Charge { key, window_s } => {
@@ -279,11 +299,20 @@ mod tests {
                     }
                     Step::Wait { secs } => now = now.plus(Duration::from_secs(secs)),
                     Step::Shrink => shard.shrink(),
+                    Step::SetMax(max) => {
+                        shard.set_max(max);
+                        lowest = lowest.min(max);
+                    }
+                    Step::Trim(count) => {
+                        let above = shard.len().saturating_sub(shard.max);
+                        prop_assert_eq!(shard.trim(count, now), above > count);
+                        prop_assert_eq!(shard.len().saturating_sub(shard.max), above.saturating_sub(count));
+                    }
                 }
                 assert_consistent(&shard);
                 prop_assert!(shard.len() <= MAX);
             }
-            if alive.len() < MAX {
+            if alive.len() <= lowest {
                 prop_assert_eq!(shard.evictions(), 0);
             }
             // Twice: what a removal moves may be looked at again.

@@ -205,6 +205,35 @@ fn a_store_is_bounded_and_keeps_those_who_used_up_their_limit() {
 }
 
 #[test]
+fn a_changed_bound_keeps_the_counters_that_it_has_room_for() {
+    // One shard, and several.
+    for max_keys in [200, 20_000] {
+        let (_, store) = store(max_keys);
+        let policy = policy("user", bucket(10, DAY, 10));
+        store.decide_now(&[ask(&policy, "abuser", 10)]);
+        let fill = |keys: std::ops::Range<usize>| {
+            assert!(keys.into_iter().all(|i| passes(&store, &policy, &i.to_string())));
+        };
+        fill(0..2 * max_keys);
+        store.set_max_keys(max_keys / 10);
+        assert!(store.len() <= max_keys / 10, "{} are left", store.len());
+        assert!(!passes(&store, &policy, "abuser"), "who says most is kept");
+        fill(2 * max_keys..3 * max_keys);
+        assert!(store.len() <= max_keys / 10, "it bounds what comes later");
+
+        let evicted = store.evictions();
+        store.set_max_keys(10 * max_keys);
+        fill(3 * max_keys..4 * max_keys);
+        assert_eq!(store.evictions(), evicted, "there is room for all");
+        assert!(store.len() > max_keys);
+        assert!(!passes(&store, &policy, "abuser"));
+
+        store.set_max_keys(0);
+        assert_eq!(store.len(), store.shards.len(), "one a shard");
+    }
+}
+
+#[test]
 fn an_expired_counter_is_evicted_before_all_others() {
     let (clock, store) = store(8);
     let (short, long) = (
