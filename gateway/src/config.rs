@@ -21,6 +21,8 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
 use limiter_core::Policy;
 
+use crate::path::{Glob, Template};
+
 pub use error::{ConfigError, Problem, Spot};
 pub use overrides::Overrides;
 
@@ -232,8 +234,8 @@ pub struct Route {
     /// Its name: unique among those that are written. The path where none is, which routes that differ in methods or
     /// hosts may share.
     pub name: Arc<str>,
-    /// As written: `/v1/orders/{id}`, `/{*rest}`.
-    pub path: String,
+    /// `/v1/orders/{id}`, `/{*rest}`.
+    pub path: Template,
     /// Empty: every method.
     pub methods: Vec<Method>,
     /// Lower case, without port. Empty: every host.
@@ -327,8 +329,8 @@ pub enum OnMissingKey {
 /// `match`. Every condition given must hold; an empty list is a condition not given.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
-    /// Any of these globs of the normalised path: `*` one segment, `**` any number, also none.
-    pub paths: Vec<String>,
+    /// Any of these.
+    pub paths: Vec<Glob>,
     /// Any of these.
     pub methods: Vec<Method>,
     /// Any of these, lower case, without port.

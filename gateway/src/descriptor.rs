@@ -12,12 +12,10 @@ use limiter_core::{Key, KeyHasher, Part, Policy};
 use crate::{
     client_addr,
     config::{self, KeyPart, OnMissingKey},
+    path::Glob,
 };
 
-mod glob;
 mod values;
-
-pub use glob::{BadGlob, Glob};
 
 /// What matching and keys look at.
 #[derive(Clone, Copy, Debug)]
@@ -113,23 +111,13 @@ struct Layer {
 
 impl Layers {
     /// The layers of a configuration.
-    ///
-    /// # Errors
-    /// The index of the first layer with a glob that cannot be used, and why.
-    pub fn build(
-        limits: &[config::Layer],
-        client_ip: &config::ClientIp,
-        key_secret: Option<&str>,
-    ) -> Result<Self, (usize, BadGlob)> {
-        let layers = limits
-            .iter()
-            .enumerate()
-            .map(|(index, layer)| Layer::new(layer).map_err(|error| (index, error)));
-        Ok(Self {
-            layers: layers.collect::<Result<_, _>>()?,
+    #[must_use]
+    pub fn new(limits: &[config::Layer], client_ip: &config::ClientIp, key_secret: Option<&str>) -> Self {
+        Self {
+            layers: limits.iter().map(Layer::new).collect(),
             client_ip: client_ip.clone(),
             hasher: KeyHasher::new(key_secret.map(str::as_bytes)),
-        })
+        }
     }
 
     /// The policy of a layer.
@@ -236,16 +224,16 @@ fn value_of<'a>(
 }
 
 impl Layer {
-    fn new(config: &config::Layer) -> Result<Self, BadGlob> {
+    fn new(config: &config::Layer) -> Self {
         let of_the_client = |part: &KeyPart| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_));
-        Ok(Self {
+        Self {
             policy: Arc::clone(&config.policy),
             key: config.key.clone().into(),
             on_missing_key: config.on_missing_key,
-            matches: Matcher::new(&config.matches)?,
+            matches: Matcher::new(&config.matches),
             cost: config.cost,
             meets_preflights: !config.key.iter().any(of_the_client),
-        })
+        }
     }
 }
 
@@ -283,11 +271,10 @@ impl Descriptor {
     }
 }
 
-/// Where a layer applies.
+/// Where a layer applies; an empty list is a condition not given.
 #[derive(Debug)]
 struct Matcher {
-    /// `None` where the configuration names no paths.
-    paths: Option<Box<[Glob]>>,
+    paths: Box<[Glob]>,
     methods: Box<[Method]>,
     hosts: Box<[Box<str>]>,
     headers: Box<[(HeaderName, HeaderValue)]>,
@@ -296,32 +283,22 @@ struct Matcher {
 }
 
 impl Matcher {
-    fn new(config: &config::Match) -> Result<Self, BadGlob> {
-        let globs = || {
-            config
-                .paths
-                .iter()
-                .map(|glob| Glob::new(glob))
-                .collect::<Result<_, _>>()
-        };
-        Ok(Self {
-            paths: if config.paths.is_empty() { None } else { Some(globs()?) },
+    fn new(config: &config::Match) -> Self {
+        Self {
+            paths: config.paths.clone().into(),
             methods: config.methods.clone().into(),
             hosts: config.hosts.iter().map(|host| host.as_str().into()).collect(),
             headers: config.headers.clone().into(),
             ips: config.ips.clone().into(),
-            not: config.not.as_deref().map(Self::new).transpose()?.map(Box::new),
-        })
+            not: config.not.as_deref().map(Self::new).map(Box::new),
+        }
     }
 
     /// Whether every condition that is given holds, and `not`, as a whole, does not.
     fn holds(&self, facts: &Facts<'_>) -> bool {
         (self.methods.is_empty() || self.methods.contains(facts.method))
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| **host == *facts.host))
-            && self
-                .paths
-                .as_deref()
-                .is_none_or(|paths| paths.iter().any(|glob| glob.matches(facts.path)))
+            && (self.paths.is_empty() || self.paths.iter().any(|glob| glob.matches(facts.path)))
             && (self.ips.is_empty() || self.ips.iter().any(|net| net.contains(&facts.client)))
             && self
                 .headers

@@ -1,9 +1,18 @@
-//! Path normalisation; pure.
+//! Paths: their one spelling, and the templates and globs that are matched with it; pure.
 //!
 //! Matching, keys and forwarding must read a path alike, or a request is counted under one spelling and served under
 //! another. So there is one spelling, made here, before anything looks at the path.
 
 use std::borrow::Cow;
+
+mod glob;
+mod pattern;
+mod template;
+
+pub use glob::Glob;
+pub use pattern::BadPattern;
+pub(crate) use template::Segment;
+pub use template::Template;
 
 /// Why a path cannot be normalised: 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

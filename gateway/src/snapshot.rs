@@ -18,11 +18,11 @@ use tokio::runtime::Handle;
 
 use crate::{
     config::{self, Config},
-    descriptor::{BadGlob, Layers},
+    descriptor::Layers,
     error::RateLimited,
     metrics::{LimitMetrics, Metrics, NO_ROUTE, Traffic},
     ratelimit_fields,
-    route::{BadTemplate, Router},
+    route::Router,
     server::Connections,
     telemetry::Telemetry,
 };
@@ -293,24 +293,6 @@ pub enum BuildError {
     /// The store's settings cannot be used.
     #[error("the store cannot be set up")]
     Store(#[source] StoreError),
-    /// A route's path cannot be used.
-    #[error("routes[{index}].path cannot be used")]
-    Route {
-        /// Its place in the file.
-        index: usize,
-        /// What is wrong.
-        #[source]
-        error: BadTemplate,
-    },
-    /// A layer's globs cannot be used.
-    #[error("limits[{index}].match cannot be used")]
-    Limit {
-        /// Its place in the file.
-        index: usize,
-        /// What is wrong.
-        #[source]
-        error: BadGlob,
-    },
 }
 
 impl Snapshot {
@@ -320,21 +302,18 @@ impl Snapshot {
     /// changed one starts here, before the swap.
     ///
     /// # Errors
-    /// Where a route's path, a layer's globs or the store's settings cannot be used.
+    /// Where the store's settings cannot be used.
     pub fn build(version: u64, config: Arc<Config>, shared: &Arc<Shared>) -> Result<Self, BuildError> {
-        let router = Router::build(&config.routes).map_err(|(index, error)| BuildError::Route { index, error })?;
         let key_secret = match &config.store {
             config::Store::Redis(redis) => redis.key_secret.as_deref(),
             config::Store::Memory { .. } => None,
         };
-        let layers = Layers::build(&config.limits, &config.client_ip, key_secret)
-            .map_err(|(index, error)| BuildError::Limit { index, error })?;
         let store = shared.store(&config.store)?;
         Ok(Self {
             version,
             built: shared.clock.now(),
-            router,
-            layers,
+            router: Router::new(&config.routes),
+            layers: Layers::new(&config.limits, &config.client_ip, key_secret),
             limiter: Limiter::new(store.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>),
             store,
             metrics: Counted::new(&config, &shared.metrics),

@@ -4,6 +4,8 @@ use std::net::Ipv6Addr;
 
 use http::{HeaderName, HeaderValue, Method};
 
+use crate::path::Glob;
+
 use super::{
     super::{
         Match,
@@ -145,70 +147,17 @@ fn headers(
     headers
 }
 
-fn globs(place: &Place<'_>, field: &Field<OneOrMany<raw::PathText>>, cx: &mut Context<'_>) -> Vec<String> {
+fn globs(place: &Place<'_>, field: &Field<OneOrMany<raw::PathText>>, cx: &mut Context<'_>) -> Vec<Glob> {
     let mut globs = Vec::new();
     if let Some(list) = cx.shape(place, field) {
         cx.not_empty(place, list, "at least one path");
         cx.each(place, list, |cx, place, field| {
-            globs.extend(cx.read(place, field, glob).map(str::to_owned))
+            globs.extend(cx.read(place, field, glob))
         });
     }
     globs
 }
 
-/// A glob of the normalised path: `*` stands within one segment, `**` is whole segments.
-fn glob(scalar: &Scalar) -> Result<&str, String> {
-    let text = units::text(scalar)?;
-    if text == "**" {
-        return Ok(text);
-    }
-    check_path(text)?;
-    if let Some(segment) = text
-        .split('/')
-        .find(|segment| segment.contains("**") && *segment != "**")
-    {
-        return Err(format!(
-            "`{segment}` mixes `**` with text, expected `**` as a whole segment such as `/v1/**`"
-        ));
-    }
-    if text.contains(['{', '}', '[', ']']) {
-        return Err(format!(
-            "`{text}` has brackets, expected a glob of `*` for one segment and `**` for any number"
-        ));
-    }
-    Ok(text)
-}
-
-/// Refuses what no normalised path can be: such a path would never match.
-pub(super) fn check_path(text: &str) -> Result<(), String> {
-    if !text.starts_with('/') {
-        return Err(format!("`{text}` does not begin with a slash, expected `/{text}`"));
-    }
-    if text.contains("//") {
-        return Err(format!(
-            "`{text}` has an empty segment, expected single slashes: requests' paths are normalised"
-        ));
-    }
-    if text.split('/').any(|segment| matches!(segment, "." | "..")) {
-        return Err(format!(
-            "`{text}` has a dot segment, expected none: requests' paths are normalised"
-        ));
-    }
-    if let Some(c) = text
-        .chars()
-        .find(|c| !c.is_ascii_graphic() || matches!(c, '?' | '#' | '\\'))
-    {
-        return Err(format!(
-            "`{text}` has {c:?}, expected a path without query, in visible ASCII, others as `%XX`"
-        ));
-    }
-    check_escapes(text)
-}
-
-fn check_escapes(text: &str) -> Result<(), String> {
-    let is_escape = |after: &str| after.len() >= 2 && after.bytes().take(2).all(|b| b.is_ascii_hexdigit());
-    if text.split('%').skip(1).all(is_escape) {
-        return Ok(());
-    }
-    Err(format!("`{text}` has a bad escape, expected `%` and two hex digits"))
+fn glob(scalar: &Scalar) -> Result<Glob, String> {
+    Glob::new(units::text(scalar)?).map_err(|error| error.to_string())
 }

@@ -1,8 +1,10 @@
 //! `routes`.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, StatusCode};
+
+use crate::path::Template;
 
 use super::{
     super::{
@@ -13,7 +15,7 @@ use super::{
     },
     Names,
     context::{Context, name, within},
-    matching::{check_path, header_name, header_value, hosts, methods},
+    matching::{header_name, header_value, hosts, methods},
 };
 
 pub(super) fn routes(raw: &raw::Config, cx: &mut Context<'_>) -> Vec<Route> {
@@ -28,19 +30,24 @@ pub(super) fn routes(raw: &raw::Config, cx: &mut Context<'_>) -> Vec<Route> {
     let mut names = Names::default();
     let mut routes = Vec::new();
     cx.each(&place, list, |cx, place, field| {
-        let Some(raw) = cx.mapping(place, field) else { return };
-        let route = route(place, raw, &upstreams, cx);
-        if raw.name.is_present() {
-            names.note(&route.name, place, &place.key("name"), cx);
-        }
-        routes.push(route);
+        routes.extend(route(place, field, &upstreams, &mut names, cx));
     });
     routes
 }
 
-fn route(place: &Place<'_>, raw: &raw::Route, upstreams: &[&str], cx: &mut Context<'_>) -> Route {
+fn route(
+    place: &Place<'_>,
+    field: &Field<raw::Route>,
+    upstreams: &[&str],
+    names: &mut Names,
+    cx: &mut Context<'_>,
+) -> Option<Route> {
+    let raw = cx.mapping(place, field)?;
     let name = cx.read(&place.key("name"), &raw.name, name);
-    let path = cx.required(place, "path", &raw.path, template).unwrap_or("/");
+    if let Some(name) = name {
+        names.note(name, place, &place.key("name"), cx);
+    }
+    let path = cx.required(place, "path", &raw.path, template);
     let timeout_place = place.key("timeout");
     let timeout = cx.read(&timeout_place, &raw.timeout, units::positive_duration);
     let target = target(place, raw, upstreams, cx);
@@ -50,14 +57,17 @@ fn route(place: &Place<'_>, raw: &raw::Route, upstreams: &[&str], cx: &mut Conte
             "`timeout` needs an upstream, expected none beside `respond`",
         );
     }
-    Route {
-        name: Arc::from(name.unwrap_or(path)),
-        path: path.to_owned(),
-        methods: methods(&place.key("methods"), &raw.methods, cx),
-        hosts: hosts(&place.key("hosts"), &raw.hosts, cx),
+    let methods = methods(&place.key("methods"), &raw.methods, cx);
+    let hosts = hosts(&place.key("hosts"), &raw.hosts, cx);
+    let path = path?;
+    Some(Route {
+        name: Arc::from(name.unwrap_or(path.as_str())),
+        path,
+        methods,
+        hosts,
         target,
         timeout,
-    }
+    })
 }
 
 fn target(place: &Place<'_>, raw: &raw::Route, upstreams: &[&str], cx: &mut Context<'_>) -> Target {
@@ -152,40 +162,6 @@ fn headers(
     headers
 }
 
-/// A path template: segments of text, `{name}` for one segment, `{*rest}` for the rest.
-fn template(scalar: &Scalar) -> Result<&str, String> {
-    let text = units::text(scalar)?;
-    check_path(text)?;
-    let mut names = HashSet::new();
-    let mut segments = text.split('/').peekable();
-    while let Some(segment) = segments.next() {
-        let Some(inner) = segment.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')) else {
-            if segment.contains(['{', '}']) {
-                return Err(format!(
-                    "`{segment}` mixes a parameter with text, expected `{{name}}` as a whole segment"
-                ));
-            }
-            if segment.contains('*') {
-                return Err(format!(
-                    "`{segment}` is a glob, expected `{{name}}` for one segment or `{{*rest}}` for the rest"
-                ));
-            }
-            continue;
-        };
-        let name = inner.strip_prefix('*').unwrap_or(inner);
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
-            return Err(format!(
-                "`{segment}` has no name, expected letters, digits, `_`, `-` or `.` in the braces"
-            ));
-        }
-        if inner.starts_with('*') && segments.peek().is_some() {
-            return Err(format!(
-                "`{segment}` takes the rest of the path, expected it to stand last"
-            ));
-        }
-        if !names.insert(name) {
-            return Err(format!("`{{{name}}}` stands twice, expected another name"));
-        }
-    }
-    Ok(text)
+fn template(scalar: &Scalar) -> Result<Template, String> {
+    Template::new(units::text(scalar)?).map_err(|error| error.to_string())
 }

@@ -634,6 +634,20 @@ routes:
         "6:19: limits[0].match.path: `v1**` mixes `**` with text, expected `**` as a whole segment such as `/v1/**`",
     ),
     (
+        "paths that no request has",
+        "routes:
+  - {path: /a%5Cb, respond: {}}
+limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    match: {path: /a/%2e%2E/b}
+",
+        "2:12: routes[0].path: `/a%5Cb` matches nothing, expected another: the path has a backslash
+8:19: limits[0].match.path: `/a/%2e%2E/b` has a dot segment, expected none: requests' paths are normalised",
+    ),
+    (
         "tab in the indentation",
         "server:\n	drain: 1s\n",
         "2:1: a tab in the indentation, expected spaces",
