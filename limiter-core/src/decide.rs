@@ -17,8 +17,8 @@ pub(crate) struct Layer<'a> {
 
 /// Decides one request over counters that were loaded for `now`, one a layer, in the same order.
 ///
-/// If every layer has room, all are charged; else none is, and the first without room is named, with the longest wait of
-/// all that have none. A cost of 0 always has room and takes nothing.
+/// If every layer has room, all are charged; else none is, and the first without room is named, with the longest wait
+/// of all that have none. A cost of 0 always has room and takes nothing.
 pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timestamp) -> Decision {
     let denied_by = layers
         .iter()

@@ -33,7 +33,7 @@ pub struct Ask<'a> {
 pub enum Answer {
     /// Decided without waiting.
     Ready(Result<Decision, StoreError>),
-    /// On its way. Dropping it gives the answer up, not the decision, which others may share.
+    /// On its way. Who drops it is charged if the request had left, and not if it still waited for a call to leave.
     Pending(Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + Send>>),
 }
 
@@ -74,7 +74,8 @@ pub enum StoreError {
     /// No answer within the deadline; whether the request was charged is unknown.
     #[error("no answer from the store within its deadline")]
     Timeout,
-    /// The breaker is open, or there is no connection: the store was not asked.
+    /// The breaker is open, or there is no connection: the store was not asked. Or the connection broke while the answer
+    /// was on its way.
     #[error("the store is not available")]
     Unavailable,
     /// The store answered with an error.

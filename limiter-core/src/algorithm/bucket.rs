@@ -5,7 +5,8 @@
 //! drain: no division, no rounding and no drift, however often the meter is read. A single time stamp (GCRA) cannot
 //! promise that once `P / N` is not whole.
 //!
-//! The state says what is *used*, not what is left, so a changed capacity needs no arithmetic: what was used stays used.
+//! The state says what is *used*, not what is left, so a changed capacity needs no arithmetic: what was used stays
+//! used.
 
 use std::time::Duration;
 

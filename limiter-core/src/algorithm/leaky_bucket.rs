@@ -16,8 +16,8 @@ pub struct LeakyBucket {
 }
 
 impl LeakyBucket {
-    /// A bucket that holds `capacity` and drains at `rate`. A part of a microsecond in the rate's time counts as a whole
-    /// one.
+    /// A bucket that holds `capacity` and drains at `rate`. A part of a microsecond in the rate's time counts as a
+    /// whole one.
     ///
     /// # Errors
     /// A rate or capacity of zero. A rate of more than 2^53 − 1 units or over more than 3,000 days. A capacity that

@@ -1,5 +1,5 @@
-//! Sliding window log: the time of every unit taken in the last window, so that no window, wherever it begins, sees more
-//! than `limit`.
+//! Sliding window log: the time of every unit taken in the last window, so that no window, wherever it begins, sees
+//! more than `limit`.
 //!
 //! A unit taken at `e` counts while `now < e + window`. Exact, and as large as its limit: 8 bytes a unit.
 

@@ -17,7 +17,8 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A bucket of `burst` tokens, refilled at `rate`. A part of a microsecond in the rate's time counts as a whole one.
+    /// A bucket of `burst` tokens, refilled at `rate`. A part of a microsecond in the rate's time counts as a whole
+    /// one.
     ///
     /// # Errors
     /// A rate or burst of zero. A rate of more than 2^53 − 1 units or over more than 3,000 days. A burst that cannot be

@@ -36,51 +36,22 @@ use crate::{
 
 mod breaker;
 mod call;
+mod config;
 mod connection;
 mod group;
 mod probe;
 pub(crate) mod script;
 mod server_clock;
 
-/// How to reach Redis, and how long to wait for it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RedisConfig {
-    /// `redis://[user:pass@]host:port/db`.
-    pub url: String,
-    /// Deadline of one decision, waiting included.
-    pub timeout: Duration,
-    /// Connections.
-    pub connections: usize,
-    /// Begins every key.
-    pub prefix: String,
-}
-
-impl fmt::Debug for RedisConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisConfig")
-            .field("url", &without_credentials(&self.url))
-            .field("timeout", &self.timeout)
-            .field("connections", &self.connections)
-            .field("prefix", &self.prefix)
-            .finish()
-    }
-}
-
-/// The URL, fit for a log.
-fn without_credentials(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if scheme < at => format!("{}…{}", &url[..scheme + 3], &url[at..]),
-        _ => url.to_owned(),
-    }
-}
+pub use config::RedisConfig;
 
 /// Is told of every call to the store, for metrics. Called on the path of decisions: it must be quick.
 pub trait StoreObserver: fmt::Debug + Send + Sync + 'static {
     /// A call was answered: how long it took, how many requests it decided.
     fn answered(&self, took: Duration, requests: usize);
 
-    /// A call, or a probe, has no usable answer; `kind` is [`StoreError::kind`]. Or, as `drift`: it has, but the script decided
-    /// otherwise than our own arithmetic does, which is a bug.
+    /// A call, or a probe, has no usable answer; `kind` is [`StoreError::kind`]. Or, as `drift`: it has, but the script
+    /// decided otherwise than our own arithmetic does, which is a bug.
     fn failed(&self, kind: &'static str);
 }
 
@@ -326,11 +297,13 @@ impl Shared {
         }
     }
 
-    /// No connection is up. Calls may be stuck in fred's queue, if they were made in the millisecond in which fred had not yet
-    /// seen the loss: they are given up.
+    /// No connection is up. Calls may be stuck in fred's queue, if they were made in the millisecond in which fred had not
+    /// yet seen the loss: they are given up.
     fn unconnected(&self) {
+        // In this order: a call that begins now either sees the breaker open or is among those that are told.
+        let opened = self.breaker.open();
         self.lost.notify_waiters();
-        if self.breaker.open() {
+        if opened {
             let failure = Failure::Lost(self.connections.last_error());
             self.count_failure(failure.to_error().kind());
             self.opened(&failure);
@@ -372,17 +345,5 @@ impl Shared {
     fn answered_within(&self, limit: Duration) -> bool {
         let at = Timestamp::from_micros(self.answered_at.load(Ordering::Relaxed));
         self.now().since(at) < limit
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_is_not_printed() {
-        assert_eq!(without_credentials("redis://u:p@ss@h:1/2"), "redis://…@h:1/2");
-        assert_eq!(without_credentials("redis://h:1/2"), "redis://h:1/2");
-        assert_eq!(without_credentials("p@h"), "p@h");
     }
 }

@@ -1,8 +1,8 @@
 //! The script in Redis and the reference in Rust give the same answers and keep the same state.
 //!
-//! Random calls go to a real redis-server and to the reference, and everything is compared: each request's verdict, what
-//! remains and how long to wait at every layer, and what is stored afterwards. The time is given, so it can jump and step
-//! back; parameters change between calls, as in a reload.
+//! Random calls go to a real redis-server and to the reference, and everything is compared: each request's verdict,
+//! what remains and how long to wait at every layer, and what is stored afterwards. The time is given, so it can jump
+//! and step back; parameters change between calls, as in a reload.
 //!
 //! `SCRIPT_SEED=number` repeats a run; without it, every run is another.
 

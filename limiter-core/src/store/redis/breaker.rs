@@ -70,9 +70,9 @@ impl Breaker {
 
     /// The probe was answered. Whether that closed the breaker.
     pub(super) fn probe_succeeded(&self) -> bool {
-        let closed = self.exchange(PROBING, CLOSED);
-        self.succeeded();
-        closed
+        // First: else a call that fails in between would be counted on top of those that opened it.
+        self.failures.store(0, Ordering::Relaxed);
+        self.exchange(PROBING, CLOSED)
     }
 
     /// Notes that the log says that the store is away. Whether it had not said so before.

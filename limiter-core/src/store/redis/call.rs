@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{clock::Timestamp, store::StoreError};
 
-/// Sends `batch` and answers everyone in it, each no later than its own deadline.
+/// Sends `batch` and answers everyone in it, each at its own deadline at the latest, as well as a timer can.
 ///
-/// A call is repeated only where the server says that nothing ran: once where it does not know the script, once where the
-/// call came too late by its clock, of which we had a wrong idea.
+/// A call is repeated only where the server says that nothing ran: once where it does not know the script, once where
+/// the call came too late by its clock, of which we had a wrong idea.
 pub(super) async fn run(shared: Arc<Shared>, mut batch: Batch) {
     let mut call = Call::EvalSha;
     let mut may_be_late = true;
@@ -60,8 +60,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut batch: Batch) {
 
 /// Encodes those in `batch` who still wait; the others are dropped from it.
 ///
-/// Who has no place in the same call (while two versions of a configuration are in use, a policy's parameters may differ)
-/// goes in a call of its own.
+/// Who has no place in the same call (while two versions of a configuration are in use, a policy's parameters may
+/// differ) goes in a call of its own.
 fn gather(shared: &Arc<Shared>, batch: &mut Batch, now: Timestamp) -> script::Batch {
     expire(batch, now);
     let mut script_batch = script::Batch::new();

@@ -18,7 +18,11 @@ use fred::{
         config::{Config, Options, ReconnectPolicy, UnresponsiveConfig},
     },
 };
-use tokio::{runtime::Handle, sync::Notify, task::JoinHandle};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, broadcast::error::RecvError},
+    task::JoinHandle,
+};
 use tracing::warn;
 
 use super::RedisConfig;
@@ -164,7 +168,8 @@ impl Connections {
         (0..self.list.len()).map(one).collect()
     }
 
-    /// fred's router task can end for good (an error that it does not recover from), and nothing in fred starts it again.
+    /// fred's router task can end for good (an error that it does not recover from), and nothing in fred starts it
+    /// again.
     async fn supervise_one(&self, at: usize) {
         let connection = &self.list[at];
         loop {
@@ -174,7 +179,13 @@ impl Connections {
             let ended = loop {
                 tokio::select! {
                     ended = &mut router.0 => break ended,
-                    Ok((error, _)) = errors.recv() => self.note(error.to_string()),
+                    error = errors.recv() => match error {
+                        Ok((error, _)) => self.note(error.to_string()),
+                        // Some were missed; the next one says as much.
+                        Err(RecvError::Lagged(_)) => {}
+                        // Nobody tells any more.
+                        Err(RecvError::Closed) => break (&mut router.0).await,
+                    },
                 }
             };
             connection.routed.store(false, Ordering::Release);
@@ -202,10 +213,10 @@ impl Connections {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How long a probe waits: longer than it takes to find a connection dead, so that no other probe is written meanwhile and
-    /// puts that off.
+    /// How long a probe waits: longer than it takes to find a connection dead, so that no other probe is written meanwhile
+    /// and puts that off.
     pub(super) fn patience(&self) -> Duration {
-        self.unresponsive * 3 / 2
+        self.unresponsive.saturating_add(self.unresponsive / 2)
     }
 
     /// Whether any connection is up, as far as is known.
@@ -270,8 +281,8 @@ fn client(config: &RedisConfig) -> Result<Client, StoreError> {
         Config::from_url_centralized(&config.url).map_err(|error| StoreError::Config(error.details().into()))?;
     // Else a first attempt that fails would be the last.
     fred_config.fail_fast = false;
-    // 0 attempts: for ever. With jitter or a first pause, fred would go on saying `Connected` for that long after a loss,
-    // and calls would wait for their deadline instead of failing at once.
+    // 0 attempts: for ever. With jitter or a first pause, fred would go on saying `Connected` for that long after a
+    // loss, and calls would wait for their deadline instead of failing at once.
     let mut policy = ReconnectPolicy::new_exponential(0, 1, MAX_RECONNECT_PAUSE_MS, 2);
     policy.set_jitter(0);
     let unresponsive = unresponsive(config);
@@ -281,13 +292,14 @@ fn client(config: &RedisConfig) -> Result<Client, StoreError> {
             c.internal_command_timeout = CONNECT_TIMEOUT;
             // More would run a script again that may have run.
             c.max_command_attempts = 1;
-            // Bounded by the calls in flight instead: with a bound here, the router dies when its own message does not fit.
+            // Bounded by the calls in flight instead: with a bound here, the router dies when its own message does not
+            // fit.
             c.max_command_buffer_len = 0;
             c.tcp.nodelay = Some(true);
             // Else a write into a black hole blocks until the kernel gives up, many minutes later.
             #[cfg(target_os = "linux")]
             {
-                c.tcp.user_timeout = Some(unresponsive * 2);
+                c.tcp.user_timeout = Some(unresponsive.saturating_mul(2));
             }
             // Counts from the last write: it works only because the breaker stops writing.
             c.unresponsive = UnresponsiveConfig {
@@ -303,7 +315,7 @@ fn client(config: &RedisConfig) -> Result<Client, StoreError> {
 
 /// How long a connection may owe an answer before it counts as dead.
 fn unresponsive(config: &RedisConfig) -> Duration {
-    MIN_UNRESPONSIVE.max(config.timeout * 2)
+    MIN_UNRESPONSIVE.max(config.timeout.saturating_mul(2))
 }
 
 /// A task that ends with its guard.

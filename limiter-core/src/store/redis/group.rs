@@ -1,8 +1,9 @@
 //! Group commit: while calls are on their way, requests wait together and leave in the next one.
 //!
-//! With `i` calls on their way the next one leaves when `2^i` requests wait: a lone request leaves at once, and under load
-//! calls grow instead of becoming many. No tuning for the distance to the server is needed, and nobody starves: once the
-//! last call has returned, one request is enough.
+//! With `i` calls on their way the next one leaves when `2^i` requests wait: a lone request leaves at once, and under
+//! load calls grow instead of becoming many. No tuning for the distance to the server is needed, and nobody starves: once
+//! the last call has returned, one request is enough, and a call returns with the deadline of the last one in it, which
+//! is before that of anyone who waits.
 //!
 //! Nothing here waits or sends, so that the rule can be tested on its own.
 
@@ -168,8 +169,8 @@ mod tests {
         (waiter, answered)
     }
 
-    /// Adds `count` requests, each with a key of its own; gives the sizes of the calls that left, each with the number of
-    /// requests added before.
+    /// Adds `count` requests, each with a key of its own; gives the sizes of the calls that left, each with the number
+    /// of requests added before.
     fn push(group: &Group, wanted: &mut Vec<Answered>, count: u64) -> Vec<(u64, usize)> {
         let mut left = Vec::new();
         for i in 1..=count {

@@ -9,9 +9,9 @@ const UNKNOWN: i64 = i64::MIN;
 /// The offset θ of the server's clock against ours: server time = our time + θ.
 ///
 /// A reply that says `server`, to a call sent at `sent` and answered at `received`, proves that θ lies in
-/// `[server − received, server − sent]`: the script read its clock somewhere in between. The estimate is kept within the
-/// last such bounds, and starts at the lower one. It is low rather than high: too low, a call may be late for nothing,
-/// which the server says without having written; too high, a call could be charged after its deadline.
+/// `[server − received, server − sent]`: the script read its clock somewhere in between. The estimate is kept within
+/// the last such bounds, and starts at the lower one. It is low rather than high: too low, a call may be late for
+/// nothing, which the server says without having written; too high, a call could be charged after its deadline.
 #[derive(Debug)]
 pub(super) struct ServerClock(AtomicI64);
 

@@ -164,8 +164,8 @@ impl Batch {
             .collect()
     }
 
-    /// What to call the script with. `prefix` begins every key. After `not_after`, in the server's time, the script does
-    /// nothing.
+    /// What to call the script with. `prefix` begins every key. After `not_after`, in the server's time, the script
+    /// does nothing.
     pub(crate) fn arguments(&self, prefix: &str, not_after: Option<Timestamp>) -> Arguments {
         let places = self.places();
         let mut keys = vec![Bytes::new(); self.keys.len()];
