@@ -1,6 +1,6 @@
 //! A policy: one entry of `limits`, as far as deciding goes.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use crate::algorithm::Algorithm;
 
@@ -24,16 +24,16 @@ pub struct Policy {
     name: Arc<str>,
     algorithm: Algorithm,
     on_failure: OnFailure,
-    /// `name:tag:`, which begins the name of every counter of this policy.
+    /// `name:tag:`, the name escaped, which begins the name of every counter of this policy.
     key_prefix: Box<str>,
 }
 
 impl Policy {
-    /// A policy named `name` that counts by `algorithm`.
+    /// A policy named `name` that counts by `algorithm`. Any text is a name.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, algorithm: impl Into<Algorithm>, on_failure: OnFailure) -> Self {
         let (name, algorithm) = (name.into(), algorithm.into());
-        let key_prefix = format!("{name}:{}:", algorithm.tag()).into();
+        let key_prefix = format!("{}:{}:", escape(&name), algorithm.tag()).into();
         Self {
             name,
             algorithm,
@@ -62,10 +62,28 @@ impl Policy {
 
     /// `name:tag:`: what the names of this policy's counters begin with, after the store's own prefix. The tag of the
     /// algorithm keeps a changed algorithm from meeting the old state.
+    ///
+    /// In the name a backslash escapes a colon, a backslash, and a `~` at the beginning. So two policies never share a
+    /// counter, and the name of none begins with `~`.
     #[must_use]
     pub fn key_prefix(&self) -> &str {
         &self.key_prefix
     }
+}
+
+/// The name as text without a bare colon.
+fn escape(name: &str) -> Cow<'_, str> {
+    if !name.contains([':', '\\']) && !name.starts_with('~') {
+        return name.into();
+    }
+    let mut escaped = String::with_capacity(name.len() + 2);
+    for (at, char) in name.char_indices() {
+        if matches!(char, ':' | '\\') || (char == '~' && at == 0) {
+            escaped.push('\\');
+        }
+        escaped.push(char);
+    }
+    escaped.into()
 }
 
 impl fmt::Debug for Policy {
@@ -75,5 +93,66 @@ impl fmt::Debug for Policy {
             .field("algorithm", &self.algorithm)
             .field("on_failure", &self.on_failure)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::algorithm::{Align, FixedWindow, SlidingWindowLog};
+
+    fn algorithms() -> [Algorithm; 2] {
+        let second = Duration::from_secs(1);
+        [
+            FixedWindow::new(1, second, Align::Clock).unwrap().into(),
+            SlidingWindowLog::new(1, second).unwrap().into(),
+        ]
+    }
+
+    fn prefix(name: &str) -> String {
+        let [window, _] = algorithms();
+        Policy::new(name, window, OnFailure::Open).key_prefix().to_owned()
+    }
+
+    #[test]
+    fn a_name_begins_the_names_of_its_counters() {
+        assert_eq!(prefix("per-client"), "per-client:fw:");
+        assert_eq!(prefix("a:b"), "a\\:b:fw:");
+        assert_eq!(prefix("a\\"), "a\\\\:fw:");
+        assert_eq!(prefix("~a~"), "\\~a~:fw:");
+        assert_eq!(prefix(""), ":fw:");
+    }
+
+    /// The name and the tag that the name of a counter begins with: reading them back is possible only if no two
+    /// policies share a counter.
+    fn read_back(counter: &str) -> (String, String) {
+        let (mut name, mut chars) = (String::new(), counter.chars());
+        loop {
+            match chars.next().unwrap() {
+                ':' => break,
+                '\\' => name.push(chars.next().unwrap()),
+                char => name.push(char),
+            }
+        }
+        (name, chars.take_while(|char| *char != ':').collect())
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_policies_share_a_counter(
+            name in "(a|:|~|\\\\|fw|sl){0,5}",
+            key in "(:|~|\\\\|fw|sl){0,5}",
+            kind in 0..2_usize,
+        ) {
+            let algorithm = algorithms()[kind].clone();
+            let policy = Policy::new(&*name, algorithm, OnFailure::Open);
+            let counter = policy.key_prefix().to_owned() + &key;
+            prop_assert_eq!(read_back(&counter), (name, policy.algorithm().tag().to_owned()));
+            prop_assert!(!counter.starts_with('~'), "that name space is the gateways' own");
+        }
     }
 }

@@ -104,7 +104,11 @@ proptest! {
 
     /// Settling in between changes nothing: what is settled early, or often, is not rounded.
     #[test]
-    fn settling_is_exact(algorithm in algorithms(), history in history(), gaps in prop::collection::vec(0_u64..900, 2)) {
+    fn settling_is_exact(
+        algorithm in algorithms(),
+        history in history(),
+        gaps in prop::collection::vec(0_u64..900, 2),
+    ) {
         let (counter, now) = counter(&algorithm, &history);
         let window = micros(algorithm.window());
         let (first, second) = (now + gaps[0] * window / 1_000, now + (gaps[0] + gaps[1]) * window / 1_000);
@@ -115,7 +119,11 @@ proptest! {
 
     /// With nothing taken, what is free never gets less, and is all at last.
     #[test]
-    fn time_only_frees(algorithm in algorithms(), history in history(), gaps in prop::collection::vec(0_u64..400, 1..12)) {
+    fn time_only_frees(
+        algorithm in algorithms(),
+        history in history(),
+        gaps in prop::collection::vec(0_u64..400, 1..12),
+    ) {
         let (mut counter, mut now) = counter(&algorithm, &history);
         let mut free = algorithm.free(&counter);
         for gap in gaps {
@@ -131,7 +139,11 @@ proptest! {
 
     /// A clock that steps back frees nothing, and from there on everything comes back within the usual time.
     #[test]
-    fn a_step_back_frees_nothing_and_freezes_nothing(algorithm in algorithms(), history in history(), back in 1_u64..900_000_000) {
+    fn a_step_back_frees_nothing_and_freezes_nothing(
+        algorithm in algorithms(),
+        history in history(),
+        back in 1_u64..900_000_000,
+    ) {
         let (mut counter, now) = counter(&algorithm, &history);
         let free = algorithm.free(&counter);
         algorithm.save(&mut counter, free, at(now));
@@ -171,7 +183,11 @@ proptest! {
 
     /// The same algorithm with a lower or higher limit: what was used stays used.
     #[test]
-    fn a_changed_limit_keeps_what_was_used(history in history(), limits in prop::array::uniform2(1_u64..300), kind in 0..5) {
+    fn a_changed_limit_keeps_what_was_used(
+        history in history(),
+        limits in prop::array::uniform2(1_u64..300),
+        kind in 0..5,
+    ) {
         let minute = Duration::from_secs(60);
         let make = |limit: u64| -> Algorithm {
             match kind {
