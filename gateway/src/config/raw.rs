@@ -29,6 +29,8 @@ leaf! {
     Address: "an address such as `127.0.0.1:8080`";
     /// `http://host:port`.
     Url: "a URL such as `http://127.0.0.1:8000`";
+    /// `redis://host:port/db`.
+    RedisUrl: "a URL such as `redis://127.0.0.1:6379/0`";
     /// An address range.
     Cidr: "an address range such as `10.0.0.0/8`";
     /// A path, a path template or a glob.
@@ -105,7 +107,7 @@ mapping! {
 mapping! {
     /// `store.redis`.
     Redis: "a mapping with `url`" {
-        url: Url,
+        url: RedisUrl,
         timeout: Span,
         connections: Whole,
         prefix: Text,

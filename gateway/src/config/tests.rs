@@ -301,6 +301,22 @@ fn a_file_that_cannot_be_read_is_told_as_a_whole() {
 }
 
 #[test]
+fn ipv4_in_ipv6_spelling_is_ipv4() {
+    let text =
+        "client_ip: {trusted_proxies: [\"::ffff:10.1.2.3/104\", \"::ffff:192.0.2.1\", \"::/0\", \"::ffff:0:0/90\"]}";
+    let trusted = parsed(text).client_ip.trusted_proxies;
+    let told: Vec<_> = trusted.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["10.0.0.0/8", "192.0.2.1/32", "::/0", "::ffc0:0:0/90"]);
+}
+
+#[test]
+fn more_layers_than_a_decision_can_name_are_refused() {
+    let told = told(&format!("limits: [{}]", "x, ".repeat(65_536)));
+    let first = told.lines().next().unwrap();
+    assert_eq!(first, "f:1:9: limits: 65536 layers, expected at most 65535");
+}
+
+#[test]
 fn large_files_load() {
     let mut text = "upstreams: {a: {endpoints: http://127.0.0.1:1}}\nroutes:\n".to_owned();
     for n in 0..10_000 {

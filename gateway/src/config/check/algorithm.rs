@@ -69,7 +69,7 @@ pub(super) fn algorithm(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>
         Kind::SlidingWindowLog => sliding_window_log(item, raw, cx)?,
         Kind::SlidingWindowCounter => sliding_window_counter(item, raw, cx)?,
         Kind::Concurrency => {
-            cx.unsupported(&item.key("algorithm"), "concurrency");
+            cx.unsupported(&item.key("algorithm"), "concurrency", "another algorithm");
             return None;
         }
     };

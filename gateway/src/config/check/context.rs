@@ -87,8 +87,11 @@ impl<'a> Context<'a> {
     }
 
     /// `what`, a value of the contract, is one that this version does not know how to serve.
-    pub(super) fn unsupported(&mut self, place: &Place<'_>, what: &str) {
-        self.wrong(place, format!("`{what}` is not supported by this version yet"));
+    pub(super) fn unsupported(&mut self, place: &Place<'_>, what: &str, expected: &str) {
+        self.wrong(
+            place,
+            format!("`{what}` is not supported by this version yet, expected {expected}"),
+        );
     }
 
     /// Tells of every key of `raw`, at `item`, that is unknown, or known by name only.
@@ -181,7 +184,7 @@ impl<'a> Context<'a> {
         if let Some(word) = self.word(place, field, &choices)
             && word != supported
         {
-            self.unsupported(place, word);
+            self.unsupported(place, word, &format!("`{supported}`"));
         }
     }
 

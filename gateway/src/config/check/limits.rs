@@ -19,11 +19,20 @@ use super::{
     store::ON_FAILURE,
 };
 
+/// Decisions name layers in 16 bits.
+const MAX_LAYERS: usize = u16::MAX as usize;
+
 pub(super) fn limits(raw: &raw::Config, on_failure: OnFailure, cx: &mut Context<'_>) -> Vec<Layer> {
     let place = Place::Root.key("limits");
     let mut names = Names::default();
     let mut layers = Vec::new();
     if let Some(list) = cx.shape(&place, &raw.limits) {
+        if list.items.len() > MAX_LAYERS {
+            cx.wrong(
+                &place,
+                format!("{} layers, expected at most {MAX_LAYERS}", list.items.len()),
+            );
+        }
         cx.each(&place, list, |cx, place, field| {
             layers.extend(layer(place, field, on_failure, &mut names, cx));
         });
@@ -85,10 +94,10 @@ fn unbuilt(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
             let choices = [("allowed", "allowed"), ("all", "all")];
             let word = cx.scalar(&charge, word, |scalar| one_of(scalar, &choices));
             if word == Some("all") {
-                cx.unsupported(&charge, "all");
+                cx.unsupported(&charge, "all", "`allowed`");
             }
         }
-        Some(Short::Long(_)) => cx.unsupported(&charge, "status"),
+        Some(Short::Long(_)) => cx.unsupported(&charge, "status", "`allowed`"),
         None => {}
     }
 }

@@ -1,6 +1,6 @@
 //! `client_ip`, `responses`, `server` and `log`.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 
@@ -33,7 +33,7 @@ pub(super) fn client_ip(raw: &raw::Config, cx: &mut Context<'_>) -> ClientIp {
     }
 }
 
-/// A list of address ranges; a bare address is a range of one.
+/// A list of address ranges; a bare address is a range of one, and IPv4 in IPv6 spelling is IPv4, as clients' addresses are.
 pub(super) fn networks(
     place: &Place<'_>,
     field: &raw::Field<raw::OneOrMany<raw::Cidr>>,
@@ -53,10 +53,19 @@ fn network(scalar: &Scalar) -> Result<IpNet, String> {
     let parsed = text
         .parse::<IpNet>()
         .ok()
-        .or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from));
-    parsed.map(|network| network.trunc()).ok_or_else(|| {
+        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    parsed.map(|network| canonical(network).trunc()).ok_or_else(|| {
         format!("`{text}` is not an address range, expected one such as `10.0.0.0/8`, `2001:db8::/32` or `192.0.2.1`")
     })
+}
+
+/// `::ffff:10.0.0.0/104` is `10.0.0.0/8`.
+fn canonical(network: IpNet) -> IpNet {
+    let mapped = match (network.addr().to_canonical(), network.prefix_len().checked_sub(96)) {
+        (address @ IpAddr::V4(_), Some(prefix)) if network.addr().is_ipv6() => IpNet::new(address, prefix).ok(),
+        _ => None,
+    };
+    mapped.unwrap_or(network)
 }
 
 pub(super) fn responses(raw: &raw::Config, cx: &mut Context<'_>) -> Responses {
@@ -110,7 +119,7 @@ pub(super) fn server(raw: &raw::Config, cx: &mut Context<'_>) -> Server {
     );
     let max_body_bytes = cx.read(&place.key("max_body_bytes"), &raw.max_body_bytes, units::size);
     if max_body_bytes.is_some_and(|bytes| bytes > 0) {
-        cx.unsupported(&place.key("max_body_bytes"), "max_body_bytes");
+        cx.unsupported(&place.key("max_body_bytes"), "max_body_bytes", "0: unlimited");
     }
     let max_connections = cx.read(
         &place.key("max_connections"),

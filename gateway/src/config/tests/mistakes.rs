@@ -409,7 +409,7 @@ routes: []
     algorithm: concurrency
     limit: 5
 ",
-        "4:16: limits[0].algorithm: `concurrency` is not supported by this version yet",
+        "4:16: limits[0].algorithm: `concurrency` is not supported by this version yet, expected another algorithm",
     ),
     (
         "shadow mode",
@@ -420,7 +420,7 @@ routes: []
     rate: 5/s
     mode: shadow
 ",
-        "6:11: limits[0].mode: `shadow` is not supported by this version yet",
+        "6:11: limits[0].mode: `shadow` is not supported by this version yet, expected `enforce`",
     ),
     (
         "name with a space",
@@ -646,6 +646,11 @@ limits:
 ",
         "2:12: routes[0].path: `/a%5Cb` matches nothing, expected another: the path has a backslash
 8:19: limits[0].match.path: `/a/%2e%2E/b` has a dot segment, expected none: requests' paths are normalised",
+    ),
+    (
+        "Redis without a URL",
+        "store: {redis: {prefix: a}}\n",
+        "1:9: store.redis.url: is missing, expected a URL such as `redis://127.0.0.1:6379/0`",
     ),
     (
         "tab in the indentation",
