@@ -35,10 +35,13 @@ algorithms[5] = function(at)
     if time + window <= now then
       log.old, time = first_above(key, 1, len, now - window), nil
     end
-    if taken_at(key, -1) > now then
+    local live, newest = len - log.old, taken_at(key, -1)
+    if newest > now then
       log.ahead, rewrite[i] = first_above(key, log.old, len, now), true
+    elseif live > 0 and call('PTTL', key) < (newest + window - now) / 1000 then
+      -- The window has become longer: the key must not go before what it holds. (Or somebody took its expiry.)
+      rewrite[i] = true
     end
-    local live = len - log.old
     local known = math.max(live - limit, 0)
     if live == 0 then
       time = 0

@@ -12,16 +12,22 @@ use crate::redis::{Redis, Value};
 
 const NOW: Timestamp = Timestamp::from_micros(1_796_040_000_000_000);
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// Two units a minute, by every algorithm.
 fn policies() -> Vec<Arc<Policy>> {
-    let minute = Duration::from_secs(60);
-    let rate = Rate { units: 2, per: minute };
+    two_in(MINUTE)
+}
+
+/// Two units in a time, by every algorithm.
+fn two_in(window: Duration) -> Vec<Arc<Policy>> {
+    let rate = Rate { units: 2, per: window };
     let algorithms: [Algorithm; 5] = [
         TokenBucket::new(rate, 2).unwrap().into(),
         LeakyBucket::new(rate, 2).unwrap().into(),
-        FixedWindow::new(2, minute, Align::FirstRequest).unwrap().into(),
-        SlidingWindowCounter::new(2, minute, 6).unwrap().into(),
-        SlidingWindowLog::new(2, minute).unwrap().into(),
+        FixedWindow::new(2, window, Align::FirstRequest).unwrap().into(),
+        SlidingWindowCounter::new(2, window, 6).unwrap().into(),
+        SlidingWindowLog::new(2, window).unwrap().into(),
     ];
     algorithms
         .into_iter()
@@ -36,6 +42,20 @@ fn call(redis: &mut Redis, batch: &Batch, script: &str, not_after: Option<Timest
     command.extend(keys.iter().chain(&args).map(|bytes| &bytes[..]));
     command.extend(now.as_ref().map(|now| now.as_bytes()));
     redis.command(&command)
+}
+
+/// So many units of the counter `k` of each.
+fn asks(policies: &[Arc<Policy>], cost: u64) -> Vec<Ask<'_>> {
+    let ask = |policy| Ask { policy, key: "k", cost };
+    policies.iter().map(ask).collect()
+}
+
+fn time_to_live(redis: &mut Redis, policy: &Policy) -> i64 {
+    let name = format!("t:{}k", policy.key_prefix());
+    match redis.command(&[b"PTTL", name.as_bytes()]) {
+        Value::Int(ttl) => ttl,
+        other => panic!("no time to live: {other:?}"),
+    }
 }
 
 /// Asks for one unit of `key`, at a given time.
@@ -87,16 +107,8 @@ fn a_call_that_comes_too_late_does_nothing() {
     let mut redis = Redis::start();
     let script = script_text(true);
     let policies = policies();
-    let asks: Vec<Ask<'_>> = policies
-        .iter()
-        .map(|policy| Ask {
-            policy,
-            key: "k",
-            cost: 1,
-        })
-        .collect();
     let mut batch = Batch::default();
-    assert!(batch.add(&asks));
+    assert!(batch.add(&asks(&policies, 1)));
     let later = NOW.plus(Duration::from_micros(1));
     let Value::Bytes(reply) = call(&mut redis, &batch, &script, Some(NOW), Some(later)) else {
         panic!("no reply")
@@ -115,12 +127,24 @@ fn every_key_lives_as_long_as_it_matters_and_not_much_longer() {
     let mut redis = Redis::start();
     for policy in policies() {
         ask(&mut redis, &policy, "k", NOW);
-        let name = format!("t:{}k", policy.key_prefix());
-        let Value::Int(ttl) = redis.command(&[b"PTTL", name.as_bytes()]) else {
-            panic!("no time to live")
-        };
+        let ttl = time_to_live(&mut redis, &policy);
         // A second for a slow machine, between the call and the question.
         assert!((59_000..=120_000).contains(&ttl), "{ttl} ms: {policy:?}");
+    }
+}
+
+#[test]
+fn a_refused_request_lets_a_counter_live_as_long_as_a_longer_window_counts_it() {
+    let mut redis = Redis::start();
+    for (minute, hour) in policies().into_iter().zip(two_in(60 * MINUTE)) {
+        for _ in 0..2 {
+            ask(&mut redis, &minute, "k", NOW);
+        }
+        assert!(time_to_live(&mut redis, &minute) <= 120_000);
+        let decision = ask(&mut redis, &hour, "k", NOW);
+        assert!(matches!(decision.verdict, Verdict::Denied { .. }), "{hour:?}");
+        let ttl = time_to_live(&mut redis, &hour);
+        assert!((3_590_000..=7_200_000).contains(&ttl), "{ttl} ms: {hour:?}");
     }
 }
 
@@ -139,19 +163,13 @@ fn more_than_a_lowered_burst_keeps_its_own_time_to_live() {
         ))
     };
     let mut batch = Batch::default();
-    let old = bucket(1, 100);
-    assert!(batch.add(&[Ask {
-        policy: &old,
-        key: "k",
-        cost: 100
-    }]));
+    assert!(batch.add(&asks(&[bucket(1, 100)], 100)));
     call(&mut redis, &batch, &script_text(true), None, Some(NOW));
     // 100 used, of 2: at a token in ten seconds, that is 1,000 s.
-    let decision = ask(&mut redis, &bucket(10, 2), "k", NOW);
+    let new = bucket(10, 2);
+    let decision = ask(&mut redis, &new, "k", NOW);
     assert!(matches!(decision.verdict, Verdict::Denied { .. }));
-    let Value::Int(ttl) = redis.command(&[b"PTTL", b"t:p:tb:k"]) else {
-        panic!("no time to live")
-    };
+    let ttl = time_to_live(&mut redis, &new);
     assert!((990_000..=1_000_010).contains(&ttl), "{ttl} ms");
 }
 
@@ -200,11 +218,7 @@ fn without_a_given_time_the_server_s_counts() {
     let mut redis = Redis::start();
     let policies = policies();
     let mut batch = Batch::default();
-    assert!(batch.add(&[Ask {
-        policy: &policies[0],
-        key: "k",
-        cost: 1
-    }]));
+    assert!(batch.add(&asks(&policies[..1], 1)));
     let time = |redis: &mut Redis| -> u64 {
         let Value::List(parts) = redis.command(&[b"TIME"]) else {
             panic!("no time")
@@ -269,39 +283,19 @@ fn the_same_counter_under_other_parameters_waits_for_the_next_call() {
     };
     let (old, same, new) = (policy(5), policy(5), policy(6));
     let mut batch = Batch::default();
-    assert!(batch.add(&[Ask {
-        policy: &old,
-        key: "k",
-        cost: 1
-    }]));
-    assert!(batch.add(&[Ask {
-        policy: &same,
-        key: "k",
-        cost: 1
-    }]));
+    assert!(batch.add(&asks(&[old], 1)));
+    assert!(batch.add(&asks(&[same], 1)));
     assert_eq!(batch.arguments("t", None).0.len(), 1);
-    assert!(!batch.add(&[Ask {
-        policy: &new,
-        key: "k",
-        cost: 1
-    }]));
+    assert!(!batch.add(&asks(&[new], 1)));
 }
 
 #[test]
 fn what_is_no_reply_is_an_error_and_no_panic() {
     let mut redis = Redis::start();
     let policies = policies();
-    let asks: Vec<Ask<'_>> = policies
-        .iter()
-        .map(|policy| Ask {
-            policy,
-            key: "k",
-            cost: 2,
-        })
-        .collect();
     let mut batch = Batch::default();
     for _ in 0..3 {
-        assert!(batch.add(&asks));
+        assert!(batch.add(&asks(&policies, 2)));
     }
     let script = script_text(true);
     let mut reply = Value::Nil;

@@ -114,6 +114,7 @@ fn an_altered_script_is_found_out() {
             "their_window, their_buckets) - 0)",
         ),
         // sliding_window_log.lua
+        (SlidingWindowLog, "elseif live > 0 and", "elseif live >= 0 or"),
         (SlidingWindowLog, "cost - limit - 1", "cost - limit - 2"),
         (SlidingWindowLog, "time + window <= now", "time + window < now"),
         (SlidingWindowLog, "#time == 8", "#time == 9"),

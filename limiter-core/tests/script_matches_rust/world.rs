@@ -15,7 +15,7 @@ use limiter_core::{
 use crate::redis::{Redis, Value};
 
 /// A time to live that never ends a key: the time of the test is not that of the server.
-const FOREVER_MS: &str = "100000000000";
+const FOREVER_MS: &str = "1000000000000";
 
 const PREFIX: &str = "t";
 

@@ -469,8 +469,12 @@ async fn who_leaves_takes_nobody_along_and_is_not_charged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_and_database_of_the_url_are_used() {
-    let server = RedisServer::start_with(&["--user", "gw", "on", ">s:c@ret", "~test:*", "+@all"]);
+async fn credentials_and_database_of_the_url_are_used_and_few_commands() {
+    // What lua/README.md asks for, and nothing else.
+    const COMMANDS: &str = "+evalsha +eval +time +mget +psetex +llen +lindex +ltrim +rpush +pttl +pexpire +unlink \
+                            +ping +select";
+    let user = ["--user", "gw", "on", ">s:c@ret", "~test:*"].into_iter();
+    let server = RedisServer::start_with(&user.chain(COMMANDS.split_whitespace()).collect::<Vec<_>>());
     let config = |url| RedisConfig { url, ..config(&server) };
     let runtime = tokio::runtime::Handle::current();
     let wrong = RedisStore::start(
@@ -484,9 +488,11 @@ async fn credentials_and_database_of_the_url_are_used() {
     )
     .unwrap();
     connected(&store).await;
-    assert!(allowed(&decide(&store, &[(&quotas(1)[0], "k", 1)]).await));
+    for policy in quotas(1) {
+        assert!(allowed(&decide(&store, &[(&policy, "k", 1)]).await));
+    }
     let keyspace = format!("{:?}", server.command(&["INFO", "keyspace"]));
-    assert!(keyspace.contains("db5:keys=1,expires=1"), "{keyspace}");
+    assert!(keyspace.contains("db5:keys=6,expires=6"), "{keyspace}");
     assert_eq!(wrong.health(), Health::Down);
 }
 
