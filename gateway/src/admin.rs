@@ -190,5 +190,4 @@ fn respond(status: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>
 }
 
 #[cfg(test)]
-#[path = "admin/tests.rs"]
 mod tests;

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     app::{self, AppError},
     config::{ConfigError, Overrides},
+    error::causes,
 };
 
 /// Something failed while it ran.
@@ -87,13 +88,6 @@ fn print_problems(error: &ConfigError) {
 
 /// Prints an error with its causes.
 fn failed(error: &dyn std::error::Error) -> ExitCode {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    eprintln!("gateway: {text}");
+    eprintln!("gateway: {}", causes(error));
     ExitCode::from(FAILED)
 }

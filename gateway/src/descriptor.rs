@@ -309,5 +309,4 @@ impl Matcher {
 }
 
 #[cfg(test)]
-#[path = "descriptor/tests.rs"]
 mod tests;

@@ -1,11 +1,23 @@
 //! Why a request ends without an upstream's answer: facts only. `layer::rescue` alone turns them into a status.
 
-use std::{io, sync::Arc};
+use std::{error::Error, io, sync::Arc};
 
 use limiter_core::{Decision, StoreError};
 use smallvec::SmallVec;
 
 use crate::path::BadPath;
+
+/// An error and what caused it, in one line.
+pub(crate) fn causes(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        line.push_str(": ");
+        line.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    line
+}
 
 /// Indices into the layers of the configuration; a request seldom meets more than eight.
 pub(crate) type LayerIds = SmallVec<[u16; 8]>;

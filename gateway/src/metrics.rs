@@ -238,5 +238,4 @@ fn named<T>(all: &Named<T>, name: &str, new: impl FnOnce() -> T) -> Arc<T> {
 }
 
 #[cfg(test)]
-#[path = "metrics/tests.rs"]
 mod tests;

@@ -14,6 +14,7 @@ use limiter_core::{Clock, Timestamp};
 
 use crate::{
     config::{self, Config, ConfigError, Overrides},
+    error::causes,
     metrics::ReloadKind,
     snapshot::{Shared, Snapshot},
 };
@@ -59,16 +60,7 @@ impl ReloadOutcome {
         match self {
             Self::Unchanged | Self::Applied { .. } => None,
             Self::RestartRequired { fields } => Some(format!("needs restart: {}", fields.join(", "))),
-            Self::Rejected(error) => {
-                let mut text = error.to_string();
-                let mut cause = error.source();
-                while let Some(error) = cause {
-                    text.push_str(": ");
-                    text.push_str(&error.to_string());
-                    cause = error.source();
-                }
-                Some(text)
-            }
+            Self::Rejected(error) => Some(causes(error.as_ref())),
         }
     }
 }

@@ -150,5 +150,4 @@ where
 }
 
 #[cfg(test)]
-#[path = "telemetry/tests.rs"]
 mod tests;

@@ -1,6 +1,6 @@
 //! Turns every failure into an answer: the only file that picks a status for one.
 
-use std::{error::Error, fmt::Write as _};
+use std::fmt::Write as _;
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
@@ -10,7 +10,7 @@ use limiter_core::{Reading, Verdict, Wait, decision::ceil_secs};
 
 use crate::{
     body::Body,
-    error::{BadRequest, Failure, RateLimited, UpstreamError},
+    error::{BadRequest, Failure, RateLimited, UpstreamError, causes},
     exchange::Exchange,
     worker::Worker,
 };
@@ -266,16 +266,4 @@ fn log(exchange: &Exchange, failure: &Failure) {
         UpstreamError::ClientBody(_) => tracing::debug!(request_id, cause, "a client's body broke off"),
         _ => tracing::warn!(request_id, cause, "an upstream failed"),
     }
-}
-
-/// An error and what caused it, in one line.
-fn causes(error: &dyn Error) -> String {
-    let mut line = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        line.push_str(": ");
-        line.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    line
 }

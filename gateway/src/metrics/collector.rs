@@ -198,28 +198,18 @@ fn listed<T>(all: &Named<T>) -> Listed<T> {
     all.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
+type Family<'a> = core::result::Result<MetricEncoder<'a>, Error>;
+
 /// A counter's name is without the `_total` that its samples bear.
-fn counter<'a>(
-    to: &'a mut DescriptorEncoder<'_>,
-    name: &'a str,
-    help: &str,
-) -> core::result::Result<MetricEncoder<'a>, Error> {
+fn counter<'a>(to: &'a mut DescriptorEncoder<'_>, name: &'a str, help: &str) -> Family<'a> {
     to.encode_descriptor(name, help, None, MetricType::Counter)
 }
 
-fn gauge<'a>(
-    to: &'a mut DescriptorEncoder<'_>,
-    name: &'a str,
-    help: &str,
-) -> core::result::Result<MetricEncoder<'a>, Error> {
+fn gauge<'a>(to: &'a mut DescriptorEncoder<'_>, name: &'a str, help: &str) -> Family<'a> {
     to.encode_descriptor(name, help, None, MetricType::Gauge)
 }
 
-fn histogram<'a>(
-    to: &'a mut DescriptorEncoder<'_>,
-    name: &'a str,
-    help: &str,
-) -> core::result::Result<MetricEncoder<'a>, Error> {
+fn histogram<'a>(to: &'a mut DescriptorEncoder<'_>, name: &'a str, help: &str) -> Family<'a> {
     to.encode_descriptor(name, help, None, MetricType::Histogram)
 }
 
