@@ -57,7 +57,7 @@ status=0
 cargo test --workspace --all-features --no-fail-fast "$@" 2>&1 | tee "$log" || status=$?
 
 # One line a test binary: "test result: ok. 12 passed; 0 failed; 1 ignored; …".
-read -r passed failed < <(awk '
+totals=$(awk '
     /^test result: / {
         for (i = 2; i <= NF; i++) {
             if ($i ~ /^passed/) passed += $(i - 1)
@@ -65,6 +65,7 @@ read -r passed failed < <(awk '
         }
     }
     END { print passed + 0, failed + 0 }' "$log")
+read -r passed failed <<<"$totals"
 
 if [[ $((passed + failed)) -eq 0 ]]; then
     echo "No test ran." >&2
