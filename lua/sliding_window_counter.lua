@@ -71,7 +71,7 @@ algorithms[4] = function(at)
     end
     v = v or nothing()
     held[i] = v
-    local used = v[oldest] - mul_div(v[oldest], position, window)
+    local used = mul_div(v[oldest], window - position, window)
     for j = newest, oldest - 1 do used = used + v[j] end
     return math.max(limit - used, 0)
   end

@@ -42,8 +42,7 @@ async fn the_answer_speaks_of_the_layer_that_denied() {
 
 /// What an answer of a layer of 2 in 60 s must say, whatever the algorithm.
 fn is_consistent(answer: &Response, method: &str, nth: usize, what: &str) {
-    // A sliding counter's last unit is out with its sub-window, a sixth of the window later.
-    let longest = 71;
+    let longest = 61;
     let what = format!("{what}, request {nth}: {answer:?}");
     for name in [
         "x-ratelimit-limit",

@@ -125,6 +125,6 @@ impl Quota {
         let newer = self.cost * history.iter().filter(|at| index(**at) + BUCKETS > current).count() as u64;
         let oldest = self.cost * history.iter().filter(|at| index(**at) + BUCKETS == current).count() as u64;
         let into_current = now_us % window_us * BUCKETS % window_us;
-        newer + oldest - oldest * into_current / window_us
+        newer + oldest * (window_us - into_current) / window_us
     }
 }

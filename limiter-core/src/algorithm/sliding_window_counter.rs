@@ -1,9 +1,9 @@
 //! Sliding window counter: counts of sub-windows, of which the oldest, partly outside, weighs as much as it overlaps.
 //!
-//! With `b` sub-windows a window, `used = newer + ⌈oldest × overlap⌉`: the `b` newer counts in full, and that of the
-//! sub-window that the window's begin lies in by the share of it that is still inside. With one sub-window a window
-//! this is the two-counter method that Cloudflare described in 2017; more of them come closer to the log, for 8 bytes
-//! each.
+//! With `b` sub-windows a window, `used = newer + ⌊oldest × overlap⌋`: the `b` newer counts in full, and that of the
+//! sub-window that the window's begin lies in by the share of it that is still inside. A part of a unit counts as none,
+//! so that nobody waits for longer than a window for a single unit. With one sub-window a window this is the two-counter
+//! method that Cloudflare described in 2017; more of them come closer to the log, for 8 bytes each.
 //! What passed can be wrong by what an uneven arrival within one sub-window makes of it, never by more.
 //!
 //! Time `t` lies in sub-window `⌊t / w⌋ × b + ⌊(t mod w) × b / w⌋`, so that sub-windows need not be whole microseconds.
@@ -85,7 +85,8 @@ impl SubWindows {
             return 0;
         };
         let newer: u64 = newer.iter().sum();
-        newer + oldest - mul_div(*oldest, self.grid.position(now), self.grid.window)
+        let Grid { window, .. } = self.grid;
+        newer + mul_div(*oldest, window - self.grid.position(now), window)
     }
 
     /// The first moment at which every sub-window with a count has left the window.
@@ -190,7 +191,8 @@ impl SlidingWindowCounter {
     }
 
     /// Looks for the first sub-window in which `cost` fits beside the newer counts, and in it for the moment at which
-    /// the oldest count has left far enough: `⌊oldest × position / w⌋ ≥ need`, so `position ≥ ⌈need × w / oldest⌉`.
+    /// the oldest count has left far enough: `⌊oldest × (w − position) / w⌋ ≤ left`, so
+    /// `position > w − (left + 1) × w / oldest`.
     pub(super) fn wait(&self, counter: &SubWindows, cost: u64, now: u64) -> Wait {
         let Some(room) = self.limit.checked_sub(cost) else {
             return Wait::Never;
@@ -203,11 +205,11 @@ impl SlidingWindowCounter {
         for (step, oldest) in (0..).zip(counter.counts.iter().rev()) {
             newer -= oldest;
             if newer <= room {
-                let need = (newer + oldest).saturating_sub(room);
-                let position = if need == 0 {
+                let left = room - newer;
+                let position = if *oldest <= left {
                     0
                 } else {
-                    mul_div_ceil(need, window, *oldest)
+                    window + 1 - mul_div_ceil(left + 1, window, *oldest)
                 };
                 let index = counter.head + step;
                 let begin = index / buckets * window;
@@ -258,10 +260,10 @@ mod tests {
         SlidingWindowCounter::save(&mut counter, 100);
         let used = |now| policy.load(Some(counter.clone()), now).used;
         assert_eq!(used(10_000_000), 100);
-        assert_eq!(used(10_000_001), 100, "rounded up");
+        assert_eq!(used(10_000_001), 99, "a part of a unit counts as none");
         assert_eq!(used(12_500_000), 75);
-        assert_eq!(used(19_999_999), 1);
-        assert_eq!(used(20_000_000), 0);
+        assert_eq!(used(19_900_000), 1);
+        assert_eq!(used(19_900_001), 0);
     }
 
     #[test]
@@ -327,7 +329,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is used is the real-number weight of what passed, rounded up once: computed here from every passed
+        /// What is used is the real-number weight of what passed, rounded down once: computed here from every passed
         /// request, with the sub-window of a time as `⌊t × b / w⌋`.
         #[test]
         fn used_is_the_weight_of_what_passed(
@@ -355,7 +357,7 @@ mod tests {
                 };
                 let (newer, oldest) = (sum(head - b + 1, head), sum(head - b, head - b));
                 let overlap = w - u128::from(now) * b % w;
-                prop_assert_eq!(u128::from(loaded.used), newer + (oldest * overlap).div_ceil(w));
+                prop_assert_eq!(u128::from(loaded.used), newer + oldest * overlap / w);
                 let mut loaded = loaded;
                 if policy.free(&loaded) >= cost {
                     SlidingWindowCounter::save(&mut loaded, cost);

@@ -30,8 +30,8 @@ async fn exactly_the_quota_passes_then_exactly_what_comes_back() {
     let window = 10 * SECOND;
     let halved: Vec<(usize, usize)> = (2..25).step_by(2).map(|second| (second, 1)).chain([(0, 5)]).collect();
     let blocks = [(0, 5), (10, 5), (20, 5)];
-    // The sub-windows are 2 s long; one that is half outside weighs half, rounded against the client.
-    let counted = [(0, 5), (11, 2), (12, 3), (21, 1), (22, 1), (23, 1), (24, 2)];
+    // The sub-windows are 2 s long; one that is half outside weighs half, rounded down.
+    let counted = [(0, 5), (11, 3), (12, 2), (21, 2), (22, 1), (23, 1), (24, 1)];
     let expected = [
         (policy("tb", TokenBucket::new(rate, 5).unwrap()), at(25, &halved)),
         (policy("lb", LeakyBucket::new(rate, 5).unwrap()), at(25, &halved)),
