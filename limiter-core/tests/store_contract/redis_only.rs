@@ -1,4 +1,4 @@
-//! What only a server can do to a store: forget the script, restart, freeze, not be there.
+//! What only a shared store has: several processes, a script, expiry, a URL.
 
 use std::{
     collections::BTreeMap,
@@ -14,9 +14,9 @@ use super::*;
 
 /// Notes what a store says of its calls.
 #[derive(Debug, Default)]
-struct Noted {
-    requests: AtomicUsize,
-    calls: AtomicUsize,
+pub(super) struct Noted {
+    pub(super) requests: AtomicUsize,
+    pub(super) calls: AtomicUsize,
     failures: Mutex<BTreeMap<&'static str, usize>>,
 }
 
@@ -32,14 +32,14 @@ impl StoreObserver for Noted {
 }
 
 impl Noted {
-    fn failures(&self, kind: &str) -> usize {
+    pub(super) fn failures(&self, kind: &str) -> usize {
         self.failures.lock().unwrap().get(kind).copied().unwrap_or_default()
     }
 }
 
-const DEADLINE: Duration = Duration::from_millis(50);
+pub(super) const DEADLINE: Duration = Duration::from_millis(50);
 
-fn start(server: &RedisServer, timeout: Duration) -> (Arc<RedisStore>, Arc<Noted>) {
+pub(super) fn start(server: &RedisServer, timeout: Duration) -> (Arc<RedisStore>, Arc<Noted>) {
     let noted = Arc::new(Noted::default());
     let config = RedisConfig {
         timeout,
@@ -51,11 +51,11 @@ fn start(server: &RedisServer, timeout: Duration) -> (Arc<RedisStore>, Arc<Noted
 }
 
 /// A quota that does not come back while a test runs.
-fn quotas(limit: u64) -> Vec<Arc<Policy>> {
+pub(super) fn quotas(limit: u64) -> Vec<Arc<Policy>> {
     every_algorithm(limit, 86_400 * SECOND)
 }
 
-fn allowed(result: &Result<Decision, StoreError>) -> bool {
+pub(super) fn allowed(result: &Result<Decision, StoreError>) -> bool {
     matches!(result, Ok(decision) if decision.verdict == Verdict::Allowed)
 }
 
@@ -177,254 +177,12 @@ async fn a_script_that_was_forgotten_is_loaded_within_the_same_call() {
     connected(&store).await;
     let policy = &quotas(100)[0];
     for taken in 1..=20 {
-        assert_eq!(
-            server.command(&["SCRIPT", "FLUSH"]),
-            limiter_core::test_util::RedisReply::Text("OK".to_owned())
-        );
+        assert_eq!(server.command(&["SCRIPT", "FLUSH"]), RedisReply::Text("OK".to_owned()));
         let decision = decide(&*store, &[(policy, "k", 1)]).await.unwrap();
         assert_eq!(decision.readings[0].remaining, 100 - taken);
     }
     assert_eq!(noted.failures("server"), 0);
     assert_eq!(store.health(), Health::Connected);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_restarts_is_found_again() {
-    let mut server = RedisServer::start();
-    let (store, _) = start(&server, DEADLINE);
-    connected(&store).await;
-    let policy = &quotas(5)[0];
-    assert!(allowed(&decide(&*store, &[(policy, "k", 5)]).await));
-    for _ in 0..3 {
-        server.stop();
-        eventually("the loss shows, without traffic", || store.health() == Health::Down).await;
-        server.restart();
-        connected(&store).await;
-        assert!(
-            allowed(&decide(&*store, &[(policy, "k", 5)]).await),
-            "it came back empty"
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_connection_is_noticed_at_once_under_load() {
-    let mut server = RedisServer::start();
-    let (store, noted) = start(&server, SECOND);
-    connected(&store).await;
-    let policy = quotas(100_000).remove(0);
-    let clients: Vec<_> = (0..32)
-        .map(|_| {
-            let (store, policy) = (Arc::clone(&store), Arc::clone(&policy));
-            tokio::spawn(async move { while decide(&*store, &[(&policy, "k", 1)]).await.is_ok() {} })
-        })
-        .collect();
-    eventually("calls are answered", || noted.calls.load(Ordering::Relaxed) > 20).await;
-    server.stop();
-    let all = async {
-        for client in clients {
-            client.await.unwrap();
-        }
-    };
-    let noticed = tokio::time::timeout(SECOND / 2, all).await;
-    assert!(noticed.is_ok(), "nobody waits for the deadline of 1 s");
-    eventually("the store is down", || store.health() == Health::Down).await;
-    server.restart();
-    connected(&store).await;
-    assert!(allowed(&decide(&*store, &[(&quotas(1)[4], "k", 1)]).await));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_cut_nothing_is_charged_twice() {
-    let server = RedisServer::start();
-    let (store, noted) = start(&server, SECOND);
-    connected(&store).await;
-    // The log: nothing comes back meanwhile.
-    let policy = quotas(100_000).remove(4);
-    let [passed, unknown, stop] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
-    let clients: Vec<_> = (0..16)
-        .map(|_| {
-            let (store, policy) = (Arc::clone(&store), Arc::clone(&policy));
-            let (passed, unknown, stop) = (Arc::clone(&passed), Arc::clone(&unknown), Arc::clone(&stop));
-            tokio::spawn(async move {
-                while stop.load(Ordering::Relaxed) == 0 {
-                    let ask = Ask {
-                        policy: &policy,
-                        key: "k",
-                        cost: 1,
-                    };
-                    let Answer::Pending(result) = store.decide(&[ask]) else {
-                        // Not asked, so not charged.
-                        tokio::time::sleep(Duration::from_millis(1)).await;
-                        continue;
-                    };
-                    let count = if allowed(&result.await) { &passed } else { &unknown };
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-        })
-        .collect();
-    for _ in 0..10 {
-        let before = noted.calls.load(Ordering::Relaxed);
-        eventually("calls are answered", || {
-            noted.calls.load(Ordering::Relaxed) > before + 20
-        })
-        .await;
-        drop(server.command(&["CLIENT", "KILL", "TYPE", "normal"]));
-    }
-    stop.store(1, Ordering::Relaxed);
-    for client in clients {
-        client.await.unwrap();
-    }
-    let left = loop {
-        // The last cut may not have been met before.
-        connected(&store).await;
-        if let Ok(decision) = decide(&*store, &[(&policy, "k", 0)]).await {
-            break decision.readings[0].remaining;
-        }
-    };
-    let charged = 100_000 - usize::try_from(left).unwrap();
-    let (passed, unknown) = (passed.load(Ordering::Relaxed), unknown.load(Ordering::Relaxed));
-    assert!(
-        passed <= charged && charged <= passed + unknown,
-        "{passed} passed, {unknown} unknown, {charged} charged"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_server_costs_a_deadline_and_then_nothing() {
-    let server = RedisServer::start();
-    let (store, noted) = start(&server, DEADLINE);
-    connected(&store).await;
-    let policy = quotas(100_000).remove(0);
-    server.pause();
-    let mut longest = Duration::ZERO;
-    let began = tokio::time::Instant::now();
-    let mut unavailable = 0;
-    // Long enough for fred to find the connections dead, and to fail to make new ones.
-    while began.elapsed() < 2 * SECOND {
-        let asked = tokio::time::Instant::now();
-        let asks = [(&policy, "k", 1)];
-        for result in all((0..16).map(|_| decide(&*store, &asks))).await {
-            match result {
-                Err(StoreError::Unavailable) => unavailable += 1,
-                Err(StoreError::Timeout) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        longest = longest.max(asked.elapsed());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    // Far above the deadline, for a busy machine; far below what a hanging client would take.
-    assert!(longest < DEADLINE * 6, "an answer took {longest:?}");
-    assert!(unavailable > 1_000, "most were not even asked: {unavailable}");
-    assert!(noted.failures("timeout") >= 1);
-    assert_eq!(store.health(), Health::Down);
-    let began = tokio::time::Instant::now();
-    server.resume();
-    connected(&store).await;
-    assert!(began.elapsed() < 2 * SECOND, "back only after {:?}", began.elapsed());
-    let decision = decide(&*store, &[(&policy, "k", 1)]).await.unwrap();
-    assert_eq!(
-        decision.readings[0].remaining, 99_999,
-        "what arrived too late was not charged"
-    );
-}
-
-/// Runs all at once.
-async fn all<F>(all: impl Iterator<Item = F>) -> Vec<F::Output>
-where
-    F: Future,
-{
-    let mut all: Vec<_> = all.map(Box::pin).collect();
-    let mut done: Vec<Option<F::Output>> = all.iter().map(|_| None).collect();
-    std::future::poll_fn(|cx| {
-        let mut pending = false;
-        for (future, done) in all.iter_mut().zip(&mut done) {
-            if done.is_none() {
-                match future.as_mut().poll(cx) {
-                    std::task::Poll::Ready(output) => *done = Some(output),
-                    std::task::Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending {
-            std::task::Poll::Pending
-        } else {
-            std::task::Poll::Ready(())
-        }
-    })
-    .await;
-    done.into_iter().flatten().collect()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_starts_without_a_server_and_connects_when_there_is_one() {
-    let mut server = RedisServer::reserve();
-    let (store, _) = start(&server, DEADLINE);
-    let policy = &quotas(5)[0];
-    assert_eq!(store.health(), Health::Down);
-    for _ in 0..100 {
-        let answer = store.decide(&[Ask {
-            policy,
-            key: "k",
-            cost: 1,
-        }]);
-        assert!(
-            matches!(answer, Answer::Ready(Err(StoreError::Unavailable))),
-            "nobody waits: {answer:?}"
-        );
-    }
-    assert!(!store.wait_connected(DEADLINE).await);
-    server.restart();
-    assert!(store.wait_connected(10 * SECOND).await);
-    assert!(allowed(&decide(&*store, &[(policy, "k", 1)]).await));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_is_not_charged_and_not_hammered() {
-    let server = RedisServer::start();
-    let (store, noted) = start(&server, DEADLINE);
-    connected(&store).await;
-    let policy = &quotas(5)[0];
-    assert!(allowed(&decide(&*store, &[(policy, "k", 1)]).await));
-    let primary = RedisServer::reserve();
-    drop(server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]));
-    let result = decide(&*store, &[(policy, "k", 1)]).await;
-    assert!(
-        matches!(&result, Err(StoreError::Server(text)) if text.starts_with("READONLY")),
-        "{result:?}"
-    );
-    let answer = store.decide(&[Ask {
-        policy,
-        key: "k",
-        cost: 1,
-    }]);
-    assert!(
-        matches!(answer, Answer::Ready(Err(StoreError::Unavailable))),
-        "{answer:?}"
-    );
-    let connections = |server: &RedisServer| {
-        let info = server.command(&["INFO", "stats"]);
-        let limiter_core::test_util::RedisReply::Text(info) = info else {
-            panic!("{info:?}")
-        };
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix("total_connections_received:"));
-        line.unwrap().parse::<usize>().unwrap()
-    };
-    let before = connections(&server);
-    tokio::time::sleep(SECOND).await;
-    let made = connections(&server) - before;
-    assert!(made <= 8, "{made} connections in a second");
-    assert!(noted.failures("server") >= 2, "it is probed");
-    drop(server.command(&["REPLICAOF", "NO", "ONE"]));
-    connected(&store).await;
-    assert_eq!(
-        decide(&*store, &[(policy, "k", 1)]).await.unwrap().readings[0].remaining,
-        3
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -436,7 +194,7 @@ async fn a_store_that_is_dropped_leaves_no_connection() {
     let clients = || server.command(&["CLIENT", "LIST"]);
     eventually(
         "only ours is left",
-        || matches!(clients(), limiter_core::test_util::RedisReply::Text(list) if list.lines().count() == 1),
+        || matches!(clients(), RedisReply::Text(list) if list.lines().count() == 1),
     )
     .await;
 }
@@ -448,13 +206,7 @@ async fn who_leaves_takes_nobody_along_and_is_not_charged() {
     let (store, noted) = start(&server, 2 * SECOND);
     connected(&store).await;
     let policy = &quotas(100)[0];
-    let ask = || {
-        store.decide(&[Ask {
-            policy,
-            key: "k",
-            cost: 1,
-        }])
-    };
+    let ask = || store.decide(&one(policy));
     let mut answers: Vec<_> = (0..10).map(|_| ask()).collect();
     drop(answers.drain(1..6));
     for answer in answers {
@@ -494,28 +246,6 @@ async fn credentials_and_database_of_the_url_are_used_and_few_commands() {
     let keyspace = format!("{:?}", server.command(&["INFO", "keyspace"]));
     assert!(keyspace.contains("db5:keys=6,expires=6"), "{keyspace}");
     assert_eq!(wrong.health(), Health::Down);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_the_server_refuses_opens_the_breaker_without_a_wait() {
-    // Our keys are not among those that this user may touch: probes pass, calls fail.
-    let server = RedisServer::start_with(&["--user", "gw", "on", "nopass", "~other:*", "+@all"]);
-    let config = RedisConfig {
-        url: format!("redis://gw:x@127.0.0.1:{}", server.port()),
-        ..config(&server)
-    };
-    let runtime = tokio::runtime::Handle::current();
-    let store = RedisStore::start(config, &runtime).unwrap();
-    connected(&store).await;
-    let policy = &quotas(1)[0];
-    let refused = decide(&store, &[(policy, "k", 1)]).await;
-    assert!(
-        matches!(&refused, Err(StoreError::Server(text)) if text.starts_with("NOPERM")),
-        "{refused:?}"
-    );
-    assert_eq!(store.health(), Health::Degraded);
-    decide(&store, &[(policy, "k", 1)]).await.unwrap_err();
-    assert_ne!(store.health(), Health::Connected);
 }
 
 #[tokio::test]

@@ -7,12 +7,11 @@ use limiter_core::{
     Algorithm, Answer, Ask, Clock, Decision, Health, MemoryStore, OnFailure, Policy, Rate, RedisConfig, RedisStore,
     Store, StoreError, Timestamp, Verdict, Wait,
     algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
-    test_util::{ManualClock, RedisServer},
+    test_util::{ManualClock, RedisReply, RedisServer},
 };
 
-#[path = "store_contract/redis_only.rs"]
+mod outages;
 mod redis_only;
-#[path = "store_contract/scenarios.rs"]
 mod scenarios;
 
 /// The start of a window of 10 s, in 2026.
@@ -86,6 +85,12 @@ async fn decide(store: &dyn Store, layers: &[(&Arc<Policy>, &str, u64)]) -> Resu
         Answer::Ready(result) => result,
         Answer::Pending(result) => result.await,
     }
+}
+
+/// One unit of the counter `k`.
+fn one(policy: &Arc<Policy>) -> [Ask<'_>; 1] {
+    let (key, cost) = ("k", 1);
+    [Ask { policy, key, cost }]
 }
 
 fn config(server: &RedisServer) -> RedisConfig {
