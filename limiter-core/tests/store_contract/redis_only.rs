@@ -220,6 +220,30 @@ async fn who_leaves_takes_nobody_along_and_is_not_charged() {
     assert_eq!(noted.requests.load(Ordering::Relaxed), 6);
 }
 
+/// On one thread, so that they wait together.
+#[tokio::test]
+async fn requests_from_before_and_after_a_reload_may_wait_together() {
+    let server = RedisServer::start();
+    let (store, noted) = start(&server, 2 * SECOND);
+    connected(&store).await;
+    for (old, new) in quotas(10).iter().zip(&quotas(20)) {
+        let answers: Vec<_> = (0..40)
+            .map(|i| store.decide(&one(if i % 2 == 0 { old } else { new })))
+            .collect();
+        let mut admitted = 0;
+        for answer in answers {
+            let Answer::Pending(result) = answer else {
+                panic!("{answer:?}")
+            };
+            let result = result.await;
+            assert!(result.is_ok(), "{result:?}");
+            admitted += usize::from(allowed(&result));
+        }
+        assert_eq!(admitted, 20, "{new:?}");
+    }
+    assert_eq!(noted.failures("drift"), 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_and_database_of_the_url_are_used_and_few_commands() {
     // What lua/README.md asks for, and nothing else.

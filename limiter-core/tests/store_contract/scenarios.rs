@@ -315,6 +315,19 @@ async fn policies_do_not_meet_where_their_keys_are_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_used_stays_used_under_other_parameters() {
+    for world in World::both().await {
+        let (old, new) = (every_algorithm(10, 10 * SECOND), every_algorithm(20, 40 * SECOND));
+        for (old, new) in old.iter().zip(&new) {
+            world.decide(&[(old, "k", 4)]).await;
+            assert_eq!(world.remaining(new, "k").await, 16, "{new:?}");
+            world.decide(&[(new, "k", 1)]).await;
+            assert_eq!(world.remaining(old, "k").await, 5, "{old:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_request_writes_no_counter() {
     let wide = every_algorithm(10, 100 * SECOND);
     for world in World::both().await {
