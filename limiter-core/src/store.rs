@@ -1,6 +1,6 @@
 //! Where counters live: one trait, in memory and in Redis.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{collections::HashSet, fmt, future::Future, pin::Pin, sync::Arc};
 
 mod memory;
 mod owned;
@@ -50,11 +50,19 @@ impl fmt::Debug for Answer {
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides one request: its layers in order, as one step, all or nothing. A refused request is charged nowhere.
     ///
-    /// No two asks may name the same counter.
+    /// No two asks may name the same counter: each would be decided as if the other were not there. The stores of this
+    /// crate panic on that in debug builds.
     fn decide(&self, asks: &[Ask<'_>]) -> Answer;
 
     /// How the store is doing.
     fn health(&self) -> Health;
+}
+
+/// Whether every ask names another counter.
+fn are_distinct(asks: &[Ask<'_>]) -> bool {
+    let name = |ask: &Ask<'_>| (ask.policy.key_prefix().to_owned(), ask.key.to_owned());
+    let names: HashSet<_> = asks.iter().map(name).collect();
+    names.len() == asks.len()
 }
 
 /// How a store is doing.

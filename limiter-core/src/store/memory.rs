@@ -16,7 +16,7 @@ use self::{
     fingerprint::{Fingerprint, Secret},
     shard::{Entry, Shard, Slot},
 };
-use super::{Answer, Ask, Health, Store};
+use super::{Answer, Ask, Health, Store, are_distinct};
 use crate::{
     algorithm::Counter,
     clock::{Clock, Timestamp},
@@ -122,6 +122,7 @@ impl MemoryStore {
 
     /// Decides a request as [`Store::decide`] does: this store always answers, and at once.
     pub fn decide_now(&self, asks: &[Ask<'_>]) -> Decision {
+        debug_assert!(are_distinct(asks), "two asks name the same counter: {asks:?}");
         let (mut layers, mut places) = (PerLayer::new(), PerLayer::new());
         for ask in asks {
             layers.push(Layer {

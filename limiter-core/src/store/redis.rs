@@ -28,7 +28,7 @@ use self::{
     script::{Arguments, LAYERS_MAX, Script, ScriptClock},
     server_clock::ServerClock,
 };
-use super::{Answer, Ask, Health, Store, StoreError};
+use super::{Answer, Ask, Health, Store, StoreError, are_distinct};
 use crate::{
     clock::{Clock, MonotonicClock, Timestamp},
     decision::Decision,
@@ -101,23 +101,6 @@ impl RedisStore {
         Self::start_with(config, runtime, None, None)
     }
 
-    /// Waits until the server answers, `at_most` so long. Whether it does.
-    ///
-    /// For a start: what is asked before the first connection stands is [`StoreError::Unavailable`].
-    pub async fn wait_connected(&self, at_most: Duration) -> bool {
-        let shared = &self.shared;
-        let wait = async {
-            loop {
-                let closed = shared.closed.notified();
-                if shared.breaker.is_closed() {
-                    return;
-                }
-                closed.await;
-            }
-        };
-        tokio::time::timeout(at_most, wait).await.is_ok()
-    }
-
     /// As [`RedisStore::start`], with an observer of its calls.
     ///
     /// # Errors
@@ -137,6 +120,23 @@ impl RedisStore {
     #[cfg(feature = "test-util")]
     pub fn start_with_clock(config: RedisConfig, runtime: &Handle, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         Self::start_with(config, runtime, None, Some(clock))
+    }
+
+    /// Waits until the server answers, `at_most` so long. Whether it does.
+    ///
+    /// For a start: what is asked before the first connection stands is [`StoreError::Unavailable`].
+    pub async fn wait_connected(&self, at_most: Duration) -> bool {
+        let shared = &self.shared;
+        let wait = async {
+            loop {
+                let closed = shared.closed.notified();
+                if shared.breaker.is_closed() {
+                    return;
+                }
+                closed.await;
+            }
+        };
+        tokio::time::timeout(at_most, wait).await.is_ok()
     }
 
     fn start_with(
@@ -176,6 +176,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn decide(&self, asks: &[Ask<'_>]) -> Answer {
+        debug_assert!(are_distinct(asks), "two asks name the same counter: {asks:?}");
         let shared = &self.shared;
         if !shared.breaker.is_closed() {
             return Answer::Ready(Err(StoreError::Unavailable));
