@@ -3,10 +3,12 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
@@ -191,5 +193,25 @@ async fn a_signal_to_end_is_no_failure() {
         assert!(gateway.client().get("/").await.passed());
         gateway.signal(signal);
         assert_eq!(gateway.exit().await.code(), Some(0), "{signal:?}: {}", gateway.log());
+    }
+}
+
+#[test]
+fn signals_are_caught_before_it_says_that_it_listens() {
+    for _ in 0..5 {
+        let dir = folder("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n");
+        let mut gateway = Command::new(env!("CARGO_BIN_EXE_gateway"))
+            .current_dir(&dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(gateway.stdout.take().unwrap()).lines();
+        log.find(|line| line.as_ref().unwrap().contains(": listening on "));
+        let pid = Pid::from_child(&gateway);
+        for signal in [Signal::HUP, Signal::TERM] {
+            kill_process(pid, signal).unwrap();
+        }
+        let status = gateway.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 }

@@ -98,6 +98,12 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     let workers = worker_count(&config);
     let listeners = bind(&config, workers)?;
     shared.set_listeners(listeners.iter().map(|(address, _)| *address).collect());
+    // Whoever reads that it listens may send a signal, whose default action would end the process.
+    let end_signal = {
+        let _runtime = control.enter();
+        control.spawn(Arc::clone(&reloader).watch());
+        end_signal()?
+    };
     let running = Workers::start(&shared, &current, per_worker(listeners, workers))?;
     for address in shared.listeners() {
         tracing::info!("listening on {address}");
@@ -105,8 +111,7 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     let gateway = Gateway::new(&shared, &current, &reloader);
     control.spawn(admin::serve(admin, gateway.into_admin(), std::future::pending()));
     control.spawn(sweep_counters(Arc::clone(&shared), Arc::clone(&current)));
-    control.spawn(reloader.watch());
-    control.block_on(end_signal())?;
+    control.block_on(end_signal);
     drain(&shared, running, current.load().config.server.drain);
     control.shutdown_background();
     shared.end_log();
@@ -164,7 +169,8 @@ fn drain(shared: &Shared, workers: Workers, at_most: Duration) {
     }
 }
 
-async fn end_signal() -> Result<(), AppError> {
+/// Catches the signals that end the process from now on; the future waits for one.
+fn end_signal() -> Result<impl Future<Output = ()>, AppError> {
     let on = |kind| {
         signal(kind).map_err(|error| AppError::System {
             what: "cannot wait for signals",
@@ -172,11 +178,12 @@ async fn end_signal() -> Result<(), AppError> {
         })
     };
     let (mut terminate, mut interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// Where the store, admin, reloads and signals live: never on a worker, whose latency they would spoil.

@@ -3,7 +3,11 @@
 mod check;
 mod demo;
 
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -79,6 +83,11 @@ fn run(config_path: PathBuf, overrides: Overrides) -> ExitCode {
         }
         Err(error) => failed(&error),
     }
+}
+
+/// Prints to standard output; nobody may be reading, which is no reason to fail.
+fn print(text: &str) {
+    io::stdout().write_all(text.as_bytes()).ok();
 }
 
 fn print_problems(error: &ConfigError) {

@@ -285,9 +285,15 @@ impl Reloader {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reloads on SIGHUP and on every change of the file, for as long as it is polled.
-    pub async fn watch(self: Arc<Self>) {
-        tokio::join!(watch::signals(&self), watch::file(&self));
+    /// Reloads on SIGHUP, which is caught from this call on, and on every change of the file, for as long as it is polled.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn watch(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
+        let hangups = watch::hangups();
+        async move {
+            tokio::join!(watch::signals(&self, hangups), watch::file(&self));
+        }
     }
 }
 

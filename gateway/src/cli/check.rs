@@ -8,13 +8,13 @@ use crate::config;
 pub(super) fn check(path: &Path) -> ExitCode {
     match config::load(path) {
         Ok(config) => {
-            println!(
-                "{}: ok: {} routes, {} upstreams, {} limits",
+            super::print(&format!(
+                "{}: ok: {} routes, {} upstreams, {} limits\n",
                 path.display(),
                 config.routes.len(),
                 config.upstreams.len(),
                 config.limits.len()
-            );
+            ));
             ExitCode::SUCCESS
         }
         Err(error) => {

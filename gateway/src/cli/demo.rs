@@ -39,7 +39,7 @@ pub(super) fn demo() -> ExitCode {
         }
     };
     let overrides = overrides(&config, echo);
-    print!("{}", what_to_try(&path, &overrides, echo));
+    super::print(&what_to_try(&path, &overrides, echo));
     super::run(path, overrides)
 }
 

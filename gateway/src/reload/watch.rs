@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs, future,
+    fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -15,7 +15,7 @@ use std::{
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::Notify,
     time::{self, MissedTickBehavior},
 };
@@ -32,15 +32,16 @@ const POLL_ALONE: Duration = Duration::from_millis(500);
 /// Links followed at most, as in the kernel.
 const MAX_LINKS: usize = 40;
 
+/// Catches SIGHUP from now on.
+pub(super) fn hangups() -> Option<Signal> {
+    signal(SignalKind::hangup())
+        .inspect_err(|error| tracing::warn!("SIGHUP cannot be waited for: {error}"))
+        .ok()
+}
+
 /// Reloads on SIGHUP; for ever.
-pub(super) async fn signals(reloader: &Arc<Reloader>) {
-    let mut hangups = match signal(SignalKind::hangup()) {
-        Ok(hangups) => hangups,
-        Err(error) => {
-            tracing::warn!("SIGHUP cannot be waited for: {error}");
-            return future::pending().await;
-        }
-    };
+pub(super) async fn signals(reloader: &Arc<Reloader>, hangups: Option<Signal>) {
+    let Some(mut hangups) = hangups else { return };
     while hangups.recv().await.is_some() {
         let reloader = Arc::clone(reloader);
         blocking(move || reloader.reload(Trigger::Signal)).await;
