@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, sync::Arc};
 
-use limiter_core::{Decision, StoreError};
+use limiter_core::{Decision, StoreError, Timestamp};
 use smallvec::SmallVec;
 
 use crate::path::BadPath;
@@ -61,6 +61,8 @@ pub(crate) struct RateLimited {
     pub(crate) layers: LayerIds,
     /// The decision.
     pub(crate) decision: Decision,
+    /// When it was there: what it says of waiting counts from here.
+    pub(crate) decided: Timestamp,
 }
 
 /// Why a request cannot be read in one way only.

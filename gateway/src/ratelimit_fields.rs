@@ -2,7 +2,7 @@
 //!
 //! A header costs an insert, a hash and a copy each, so the values are written into one buffer and cut out of it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -33,11 +33,13 @@ type Spoken<'a> = (&'a Policy, &'a Reading);
 /// On an answer that passed: every layer, the one nearest to exhaustion (smallest remaining/limit) first. On a refusal:
 /// those that refused, in their order. The lists are appended to an upstream's own; the trio, which speaks of the nearest
 /// to exhaustion or of the longest wait, is left alone where the upstream set any of it. Where waiting cannot help, nothing
-/// is said about when there is more. `policies[i]` belongs to `decision.readings[i]`.
+/// is said about when there is more. Waits count from `decided`, and the upstream may have taken its time since. `policies[i]`
+/// belongs to `decision.readings[i]`.
 pub fn write(
     config: &Responses,
     policies: &[&Arc<Policy>],
     decision: &Decision,
+    decided: Timestamp,
     now: Timestamp,
     headers: &mut HeaderMap,
 ) {
@@ -48,6 +50,7 @@ pub fn write(
         return;
     };
     let foremost = spoken[first];
+    let elapsed = now.since(decided);
     let mut buffer = BytesMut::with_capacity(spoken.len() * BYTES_A_LAYER);
     if config.draft_11 {
         if !denied {
@@ -55,11 +58,15 @@ pub fn write(
         }
         write_list(&mut buffer, &spoken, write_policy);
         append(headers, RATELIMIT_POLICY, &mut buffer);
-        write_list(&mut buffer, &spoken, write_state);
+        write_list(&mut buffer, &spoken, |to, layer| write_state(to, layer, elapsed));
         append(headers, RATELIMIT, &mut buffer);
     }
     if config.legacy && ![LIMIT, REMAINING, RESET].iter().any(|name| headers.contains_key(name)) {
-        write_legacy(config.legacy_reset, foremost, now, &mut buffer, headers);
+        let reset = match config.legacy_reset {
+            LegacyReset::Delta => secs_to_more(foremost.1, elapsed),
+            LegacyReset::Epoch => moment_of_more(foremost.1, decided),
+        };
+        write_legacy(foremost, reset, &mut buffer, headers);
     }
 }
 
@@ -80,7 +87,7 @@ fn foremost(spoken: &[Spoken<'_>], denied: bool) -> Option<usize> {
 }
 
 /// A Structured Fields list (RFC 9651 §3.1) of what `item` writes of each layer.
-fn write_list(to: &mut BytesMut, spoken: &[Spoken<'_>], item: fn(&mut BytesMut, Spoken<'_>)) {
+fn write_list(to: &mut BytesMut, spoken: &[Spoken<'_>], item: impl Fn(&mut BytesMut, Spoken<'_>)) {
     for (index, layer) in spoken.iter().enumerate() {
         if index > 0 {
             to.put_slice(b", ");
@@ -99,43 +106,40 @@ fn write_policy(to: &mut BytesMut, (policy, _): Spoken<'_>) {
 }
 
 /// `"user";r=0;t=24`
-fn write_state(to: &mut BytesMut, (policy, reading): Spoken<'_>) {
+fn write_state(to: &mut BytesMut, (policy, reading): Spoken<'_>, elapsed: Duration) {
     write_string(to, policy.name());
     to.put_slice(b";r=");
     write_number(to, reading.remaining);
-    if let Some(secs) = secs_to_more(reading) {
+    if let Some(secs) = secs_to_more(reading, elapsed) {
         to.put_slice(b";t=");
         write_number(to, secs);
     }
 }
 
-fn write_legacy(
-    reset: LegacyReset,
-    (policy, reading): Spoken<'_>,
-    now: Timestamp,
-    buffer: &mut BytesMut,
-    headers: &mut HeaderMap,
-) {
+fn write_legacy((policy, reading): Spoken<'_>, reset: Option<u64>, buffer: &mut BytesMut, headers: &mut HeaderMap) {
     write_number(buffer, policy.algorithm().limit());
     append(headers, LIMIT, buffer);
     write_number(buffer, reading.remaining);
     append(headers, REMAINING, buffer);
-    let reset = match (reset, reading.wait) {
-        (_, Wait::Never) => None,
-        (LegacyReset::Delta, _) => secs_to_more(reading),
-        (LegacyReset::Epoch, Wait::For(wait)) => Some(now.plus(wait).as_micros().div_ceil(1_000_000)),
-    };
     if let Some(reset) = reset {
         write_number(buffer, reset);
         append(headers, RESET, buffer);
     }
 }
 
-/// Whole seconds, rounded up; as `Retry-After` where the layer refuses. `None` where waiting cannot help.
-fn secs_to_more(reading: &Reading) -> Option<u64> {
+/// Whole seconds from now, rounded up; as `Retry-After` where the layer refuses. `None` where waiting cannot help.
+fn secs_to_more(reading: &Reading, elapsed: Duration) -> Option<u64> {
     match reading.wait {
         wait if !reading.fits => wait.retry_after_secs(),
-        Wait::For(wait) => Some(ceil_secs(wait)),
+        Wait::For(wait) => Some(ceil_secs(wait.saturating_sub(elapsed))),
+        Wait::Never => None,
+    }
+}
+
+/// Whole seconds since the epoch, rounded up. `None` where waiting cannot help.
+fn moment_of_more(reading: &Reading, decided: Timestamp) -> Option<u64> {
+    match reading.wait {
+        Wait::For(wait) => Some(decided.plus(wait).as_micros().div_ceil(1_000_000)),
         Wait::Never => None,
     }
 }

@@ -346,7 +346,14 @@ impl Snapshot {
     pub(crate) fn write_ratelimit_fields(&self, fact: &RateLimited, now: Timestamp, headers: &mut HeaderMap) {
         let responses = &self.config.responses;
         if responses.draft_11 || responses.legacy {
-            ratelimit_fields::write(responses, &self.policies(fact), &fact.decision, now, headers);
+            ratelimit_fields::write(
+                responses,
+                &self.policies(fact),
+                &fact.decision,
+                fact.decided,
+                now,
+                headers,
+            );
         }
     }
 }

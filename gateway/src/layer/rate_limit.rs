@@ -1,7 +1,7 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
 use http::HeaderMap;
-use limiter_core::{Checking, FallbackDecision, Limiter, Outcome, StoreError, Verdict, store::Ask};
+use limiter_core::{Checking, FallbackDecision, Limiter, Outcome, StoreError, Timestamp, Verdict, store::Ask};
 use smallvec::SmallVec;
 
 use crate::{
@@ -73,22 +73,24 @@ impl Check {
     ///
     /// # Errors
     /// A layer has no room, or refuses everything while its store is away.
-    pub(crate) async fn finish(self, snapshot: &Snapshot) -> Result<Passed, Failure> {
+    pub(crate) async fn finish(self, worker: &Worker, snapshot: &Snapshot) -> Result<Passed, Failure> {
         let outcome = match self.checking {
             None => return Ok(Passed(None)),
             Some(Checking::Ready(outcome)) => outcome,
             Some(Checking::Pending(outcome)) => outcome.await,
         };
+        let decided = worker.now();
         match outcome {
             Outcome::Decided(decision) => {
                 let fact = RateLimited {
                     layers: self.layers,
                     decision,
+                    decided,
                 };
                 record(&fact, snapshot, LimitOutcome::Allowed, LimitOutcome::Denied);
                 verdict(fact)
             }
-            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, snapshot),
+            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, decided, snapshot),
         }
     }
 }
@@ -98,6 +100,7 @@ fn fallback(
     asked: &LayerIds,
     error: StoreError,
     decision: FallbackDecision,
+    decided: Timestamp,
     snapshot: &Snapshot,
 ) -> Result<Passed, Failure> {
     match decision {
@@ -116,7 +119,11 @@ fn fallback(
                 }
             }
             let layers = local.iter().filter_map(|&at| asked.get(at).copied()).collect();
-            let fact = RateLimited { layers, decision };
+            let fact = RateLimited {
+                layers,
+                decision,
+                decided,
+            };
             record(
                 &fact,
                 snapshot,

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use super::*;
 use limiter_core::{
     Algorithm, OnFailure, Rate,
@@ -49,7 +47,7 @@ fn decision(readings: &[Reading]) -> Decision {
 fn written(config: &Responses, layers: &[(Arc<Policy>, Reading)], now: Timestamp, mut headers: HeaderMap) -> HeaderMap {
     let policies: Vec<_> = layers.iter().map(|(policy, _)| policy).collect();
     let readings: Vec<_> = layers.iter().map(|(_, reading)| *reading).collect();
-    write(config, &policies, &decision(&readings), now, &mut headers);
+    write(config, &policies, &decision(&readings), now, now, &mut headers);
     headers
 }
 
@@ -142,6 +140,31 @@ fn a_refusal_never_says_zero() {
         HeaderMap::new(),
     );
     assert_eq!(headers[RESET], "0", "full");
+}
+
+#[test]
+fn an_upstream_that_took_its_time_is_not_waited_for_again() {
+    let config = |legacy_reset| Responses {
+        legacy_reset,
+        ..responses()
+    };
+    let decision = decision(&[reading(true, 3, 20_000)]);
+    for (secs, left) in [(0, 20), (5, 15), (30, 0)] {
+        let now = NOW.plus(Duration::from_secs(secs));
+        for (legacy_reset, reset) in [(LegacyReset::Epoch, 1_796_040_020), (LegacyReset::Delta, left)] {
+            let mut headers = HeaderMap::new();
+            write(
+                &config(legacy_reset),
+                &[&window("user", 5, 60)],
+                &decision,
+                NOW,
+                now,
+                &mut headers,
+            );
+            assert_eq!(headers[RESET], *reset.to_string(), "after {secs} s");
+            assert_eq!(headers[RATELIMIT], *format!("\"user\";r=3;t={left}"), "after {secs} s");
+        }
+    }
 }
 
 #[test]
