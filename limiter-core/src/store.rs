@@ -82,8 +82,8 @@ pub enum StoreError {
     /// No answer within the deadline; whether the request was charged is unknown.
     #[error("no answer from the store within its deadline")]
     Timeout,
-    /// The breaker is open, or there is no connection: the store was not asked. Or the connection broke while the answer
-    /// was on its way.
+    /// The breaker is open, or there is no connection: the store was not asked. Or the connection broke while the
+    /// answer was on its way.
     #[error("the store is not available")]
     Unavailable,
     /// The store answered with an error.

@@ -71,8 +71,8 @@ impl MemoryStore {
     /// From now on, at most `max_keys` counters, but at least one a shard. What is above that goes at once, as it would
     /// for new counters: what has expired, else what has used little of its limit. All others are kept.
     ///
-    /// The store stays divided as it was made: up to 64 shards, of 1,024 counters or more. One that was made small and is
-    /// told to become large works, but its few locks are shared by all threads.
+    /// The store stays divided as it was made: up to 64 shards, of 1,024 counters or more. One that was made small and
+    /// is told to become large works, but its few locks are shared by all threads.
     pub fn set_max_keys(&self, max_keys: usize) {
         for shard in &self.shards {
             lock(shard).set_max(max_keys / self.shards.len());

@@ -23,7 +23,8 @@ use tracing::{debug, error, info, warn};
 
 use self::{
     breaker::Breaker,
-    connection::{Call, Connections, Failure, TaskGuard},
+    connection::{Call, Connections, TaskGuard},
+    failure::Failure,
     group::{Batch, Full, Group, Waiter},
     script::{Arguments, LAYERS_MAX, Script, ScriptClock},
     server_clock::ServerClock,
@@ -38,6 +39,7 @@ mod breaker;
 mod call;
 mod config;
 mod connection;
+mod failure;
 mod group;
 mod probe;
 pub(crate) mod script;
@@ -298,8 +300,8 @@ impl Shared {
         }
     }
 
-    /// No connection is up. Calls may be stuck in fred's queue, if they were made in the millisecond in which fred had not
-    /// yet seen the loss: they are given up.
+    /// No connection is up. Calls may be stuck in fred's queue, if they were made in the millisecond in which fred had
+    /// not yet seen the loss: they are given up.
     fn unconnected(&self) {
         // In this order: a call that begins now either sees the breaker open or is among those that are told.
         let opened = self.breaker.open();

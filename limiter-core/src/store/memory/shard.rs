@@ -92,7 +92,8 @@ impl Shard {
         self.entries[slot.0 as usize] = entry;
     }
 
-    /// From now on, at most `max` counters, at least 1. Those above it stay until [`Shard::trim`] or insertions meet them.
+    /// From now on, at most `max` counters, at least 1. Those above it stay until [`Shard::trim`] or insertions meet
+    /// them.
     pub(super) fn set_max(&mut self, max: usize) {
         self.max = max.clamp(1, u32::MAX as usize);
     }

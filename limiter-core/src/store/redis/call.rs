@@ -7,7 +7,8 @@ use tokio::time::sleep;
 
 use super::{
     Shared,
-    connection::{Call, Failure},
+    connection::Call,
+    failure::Failure,
     group::{Batch, Waiter},
     script::{self, Added, Replay, Reply},
 };

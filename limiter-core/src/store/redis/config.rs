@@ -5,7 +5,8 @@ use std::{fmt, time::Duration};
 /// How to reach Redis, and how long to wait for it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisConfig {
-    /// `redis://[user:pass@]host[:port][/db]`, user and password percent-encoded. Port 6379 and database 0 where not said.
+    /// `redis://[user:pass@]host[:port][/db]`, user and password percent-encoded. Port 6379 and database 0 where not
+    /// said.
     pub url: String,
     /// Deadline of one decision, waiting included. Zero fails every decision.
     pub timeout: Duration,

@@ -25,7 +25,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::RedisConfig;
+use super::{RedisConfig, failure::Failure};
 use crate::store::StoreError;
 
 /// Pause before a router that ended is started again.
@@ -36,70 +36,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 const MIN_UNRESPONSIVE: Duration = Duration::from_millis(250);
 /// Longest pause between two attempts to connect, in ms.
 const MAX_RECONNECT_PAUSE_MS: u32 = 500;
-
-/// Why a call has no usable answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
-    /// No answer in time. It may have run, or may run later.
-    #[error("no answer in time")]
-    Timeout,
-    /// No connection, or it broke. It may have run.
-    #[error("no connection: {0}")]
-    Lost(String),
-    /// The server does not know the script. It did not run.
-    #[error("the script is not known, though it was just loaded")]
-    NoScript,
-    /// This server is not, or not yet, the one to ask: a replica, loading, without its primary. It did not run.
-    #[error("not the server to ask: {0}")]
-    Misdirected(String),
-    /// Any other error of the server.
-    #[error("{0}")]
-    Server(String),
-    /// A reply that cannot be read.
-    #[error("the reply cannot be read: {0}")]
-    Unreadable(&'static str),
-}
-
-impl Failure {
-    /// What a client of the store is told.
-    pub(super) fn to_error(&self) -> StoreError {
-        match self {
-            Self::Timeout => StoreError::Timeout,
-            Self::Lost(_) => StoreError::Unavailable,
-            Self::NoScript => StoreError::Server("NOSCRIPT".into()),
-            Self::Misdirected(text) | Self::Server(text) => StoreError::Server(text.as_str().into()),
-            Self::Unreadable(why) => StoreError::Protocol(why),
-        }
-    }
-}
-
-impl From<StoreError> for Failure {
-    /// From what is said of a reply.
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Protocol(why) => Self::Unreadable(why),
-            other => Self::Server(other.to_string()),
-        }
-    }
-}
-
-impl From<&Error> for Failure {
-    fn from(error: &Error) -> Self {
-        let text = || error.details().to_owned();
-        match error.kind() {
-            ErrorKind::Timeout => return Self::Timeout,
-            ErrorKind::IO | ErrorKind::Canceled => return Self::Lost(text()),
-            _ => {}
-        }
-        match error.details().split(' ').next() {
-            Some("NOSCRIPT") => Self::NoScript,
-            Some("READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "MOVED") => Self::Misdirected(text()),
-            // fred's words where its router task has ended.
-            _ if error.details().starts_with("Failed to send command to router") => Self::Lost(text()),
-            _ => Self::Server(text()),
-        }
-    }
-}
 
 /// How the script is named in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +149,8 @@ impl Connections {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How long a probe waits: longer than it takes to find a connection dead, so that no other probe is written meanwhile
-    /// and puts that off.
+    /// How long a probe waits: longer than it takes to find a connection dead, so that no other probe is written
+    /// meanwhile and puts that off.
     pub(super) fn patience(&self) -> Duration {
         self.unresponsive.saturating_add(self.unresponsive / 2)
     }
@@ -331,40 +267,6 @@ impl<T> Drop for TaskGuard<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn failure(kind: ErrorKind, details: &'static str) -> Failure {
-        Failure::from(&Error::new(kind, details))
-    }
-
-    #[test]
-    fn errors_are_told_apart_by_what_they_say() {
-        use ErrorKind::{Canceled, Cluster, IO, Timeout, Unknown};
-        assert!(matches!(failure(Timeout, "Request timed out."), Failure::Timeout));
-        assert!(matches!(failure(IO, "Connection reset"), Failure::Lost(_)));
-        assert!(matches!(
-            failure(Canceled, "Connection closed unexpectedly."),
-            Failure::Lost(_)
-        ));
-        assert!(matches!(
-            failure(Unknown, "Failed to send command to router."),
-            Failure::Lost(_)
-        ));
-        assert!(matches!(
-            failure(Unknown, "NOSCRIPT No matching script."),
-            Failure::NoScript
-        ));
-        for text in ["READONLY You can't", "LOADING Redis is", "MASTERDOWN Link"] {
-            assert!(matches!(failure(Unknown, text), Failure::Misdirected(_)), "{text}");
-        }
-        assert!(matches!(
-            failure(Cluster, "CLUSTERDOWN Hash slot"),
-            Failure::Misdirected(_)
-        ));
-        assert!(matches!(
-            failure(Unknown, "OOM command not allowed"),
-            Failure::Server(_)
-        ));
-    }
 
     #[cfg(feature = "test-util")]
     #[tokio::test]

@@ -1,9 +1,9 @@
 //! Group commit: while calls are on their way, requests wait together and leave in the next one.
 //!
 //! With `i` calls on their way the next one leaves when `2^i` requests wait: a lone request leaves at once, and under
-//! load calls grow instead of becoming many. No tuning for the distance to the server is needed, and nobody starves: once
-//! the last call has returned, one request is enough, and a call returns with the deadline of the last one in it, which
-//! is before that of anyone who waits.
+//! load calls grow instead of becoming many. No tuning for the distance to the server is needed, and nobody starves:
+//! once the last call has returned, one request is enough, and a call returns with the deadline of the last one in it,
+//! which is before that of anyone who waits.
 //!
 //! Nothing here waits or sends, so that the rule can be tested on its own.
 

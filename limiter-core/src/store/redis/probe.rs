@@ -9,7 +9,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     Shared,
-    connection::{Call, Failure},
+    connection::Call,
+    failure::Failure,
     script::{self, Replay, Reply},
 };
 use crate::{clock::Timestamp, store::Health};
@@ -33,8 +34,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut reconnected = None;
     loop {
         if shared.breaker.health() == Health::Connected && shared.connections.any_up() {
-            // Woken early where something fails. Only if nothing does, the pause begins anew: a breaker that closes at each
-            // probe and opens at the next call must not do so ever faster.
+            // Woken early where something fails. Only if nothing does, the pause begins anew: a breaker that closes at
+            // each probe and opens at the next call must not do so ever faster.
             if timeout(IDLE, shared.connections.troubled.notified()).await.is_ok() {
                 continue;
             }
@@ -62,8 +63,8 @@ async fn force_reconnection(shared: &Shared, last: &mut Option<Timestamp>) {
     }
 }
 
-/// Waits for `pause` (less up to a fifth, so that gateways do not come together) while a connection is up. While none is:
-/// until one comes up.
+/// Waits for `pause` (less up to a fifth, so that gateways do not come together) while a connection is up. While none
+/// is: until one comes up.
 async fn wait_for_turn(shared: &Shared, pause: Duration) {
     if shared.connections.any_up() {
         return sleep(pause.mul_f64(1.0 - 0.2 * fastrand::f64())).await;
