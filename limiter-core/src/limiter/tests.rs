@@ -1,0 +1,156 @@
+use std::sync::Mutex;
+
+use super::*;
+use crate::{
+    algorithm::{Align, FixedWindow},
+    decision::{Reading, Verdict, Wait},
+    policy::Policy,
+    store::Health,
+};
+
+/// Gives every request the same answer, and notes the keys asked.
+#[derive(Debug)]
+struct Fake {
+    answer: Result<Verdict, StoreError>,
+    waits: bool,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Fake {
+    fn new(answer: Result<Verdict, StoreError>, waits: bool) -> Arc<Self> {
+        let asked = Mutex::default();
+        Arc::new(Self { answer, waits, asked })
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Store for Fake {
+    fn decide(&self, asks: &[Ask<'_>]) -> Answer {
+        self.asked
+            .lock()
+            .unwrap()
+            .extend(asks.iter().map(|ask| format!("{}={}", ask.key, ask.cost)));
+        let reading = Reading {
+            fits: true,
+            remaining: 1,
+            wait: Wait::For(std::time::Duration::ZERO),
+        };
+        let readings = asks.iter().map(|_| reading).collect();
+        let result = self.answer.clone().map(|verdict| Decision { verdict, readings });
+        if self.waits {
+            Answer::Pending(Box::pin(async { result }))
+        } else {
+            Answer::Ready(result)
+        }
+    }
+
+    fn health(&self) -> Health {
+        Health::Connected
+    }
+}
+
+const AWAY: Result<Verdict, StoreError> = Err(StoreError::Unavailable);
+const ALLOWED: Result<Verdict, StoreError> = Ok(Verdict::Allowed);
+
+async fn check(store: &Arc<Fake>, fallback: &Arc<Fake>, layers: &[(OnFailure, &str, u64)]) -> Outcome {
+    let policy = |&(on_failure, name, _): &(OnFailure, &str, u64)| {
+        let window = std::time::Duration::from_secs(1);
+        let algorithm = FixedWindow::new(5, window, Align::Clock).unwrap();
+        Arc::new(Policy::new(name, algorithm, on_failure))
+    };
+    let policies: Vec<_> = layers.iter().map(policy).collect();
+    let asks: Vec<_> = policies
+        .iter()
+        .zip(layers)
+        .map(|(policy, &(_, key, cost))| Ask { policy, key, cost })
+        .collect();
+    let limiter = Limiter::new(Arc::<Fake>::clone(store), Arc::<Fake>::clone(fallback));
+    match limiter.check(&asks) {
+        Checking::Ready(outcome) => outcome,
+        Checking::Pending(outcome) => outcome.await,
+    }
+}
+
+#[tokio::test]
+async fn without_layers_nobody_is_asked() {
+    let store = Fake::new(AWAY, false);
+    let outcome = check(&store, &store, &[]).await;
+    assert!(matches!(outcome, Outcome::Decided(d) if d == Decision::unlimited()));
+    assert!(store.asked().is_empty());
+}
+
+#[tokio::test]
+async fn the_store_decides_where_it_can() {
+    for waits in [false, true] {
+        let (store, fallback) = (Fake::new(ALLOWED, waits), Fake::new(AWAY, false));
+        let outcome = check(
+            &store,
+            &fallback,
+            &[(OnFailure::Closed, "a", 1), (OnFailure::Local, "b", 2)],
+        )
+        .await;
+        assert!(matches!(outcome, Outcome::Decided(d) if d.readings.len() == 2));
+        assert_eq!(store.asked(), ["a=1", "b=2"]);
+        assert!(fallback.asked().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_closed_layer_refuses_and_nothing_is_charged() {
+    for waits in [false, true] {
+        let (store, fallback) = (Fake::new(AWAY, waits), Fake::new(ALLOWED, false));
+        let layers = [
+            (OnFailure::Local, "a", 1),
+            (OnFailure::Open, "b", 1),
+            (OnFailure::Closed, "c", 1),
+        ];
+        let outcome = check(&store, &fallback, &layers).await;
+        let Outcome::Fallback { decision, .. } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(matches!(decision, FallbackDecision::Closed { by: 2 }));
+        assert!(fallback.asked().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn local_layers_are_decided_in_the_fallback_store_and_open_ones_pass() {
+    for (waits, fallback_waits) in [(false, false), (true, false), (false, true), (true, true)] {
+        let denied = Verdict::Denied {
+            by: 1,
+            wait: Wait::Never,
+        };
+        let (store, fallback) = (Fake::new(AWAY, waits), Fake::new(Ok(denied), fallback_waits));
+        let layers = [
+            (OnFailure::Open, "a", 1),
+            (OnFailure::Local, "b", 2),
+            (OnFailure::Local, "c", 3),
+        ];
+        let outcome = check(&store, &fallback, &layers).await;
+        let Outcome::Fallback { decision, error } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(matches!(error, StoreError::Unavailable));
+        let FallbackDecision::Local { layers, decision } = decision else {
+            panic!("{decision:?}")
+        };
+        assert_eq!(&layers[..], [1, 2]);
+        assert_eq!(decision.verdict, denied);
+        assert_eq!(fallback.asked(), ["b=2", "c=3"]);
+    }
+}
+
+#[tokio::test]
+async fn with_open_layers_only_nothing_is_asked() {
+    let (store, fallback) = (Fake::new(AWAY, true), Fake::new(AWAY, false));
+    let outcome = check(&store, &fallback, &[(OnFailure::Open, "a", 1)]).await;
+    let Outcome::Fallback { decision, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(matches!(decision, FallbackDecision::Local { layers, decision }
+        if layers.is_empty() && decision == Decision::unlimited()));
+    assert!(fallback.asked().is_empty());
+}

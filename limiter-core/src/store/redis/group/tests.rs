@@ -1,0 +1,121 @@
+use super::*;
+
+type Answered = oneshot::Receiver<Result<Decision, StoreError>>;
+
+/// A request for these counters, and what keeps it wanted.
+fn waiter(counters: impl IntoIterator<Item = u64>) -> (Waiter, Answered) {
+    let (answer, answered) = oneshot::channel();
+    let waiter = Waiter {
+        request: OwnedAsks::default(),
+        counters: counters.into_iter().collect(),
+        deadline: Timestamp::MAX,
+        answer: Some(answer),
+    };
+    (waiter, answered)
+}
+
+/// Adds `count` requests, each with a key of its own; gives the sizes of the calls that left, each with the number
+/// of requests added before.
+fn push(group: &Group, wanted: &mut Vec<Answered>, count: u64) -> Vec<(u64, usize)> {
+    let mut left = Vec::new();
+    for i in 1..=count {
+        let (waiter, answered) = waiter([i]);
+        wanted.push(answered);
+        if let Some(batch) = group.push(waiter).unwrap() {
+            left.push((i, batch.len()));
+        }
+    }
+    left
+}
+
+#[test]
+fn the_next_call_leaves_when_enough_wait_for_those_on_their_way() {
+    let (group, mut wanted) = (Group::default(), Vec::new());
+    let left = push(&group, &mut wanted, 300);
+    assert_eq!(
+        left,
+        [
+            (1, 1),
+            (3, 2),
+            (7, 4),
+            (15, 8),
+            (31, 16),
+            (63, 32),
+            (127, 64),
+            (255, 128)
+        ]
+    );
+    let next = group.returned();
+    assert!(next.is_empty(), "45 wait, 7 calls are on their way, 128 are needed");
+    push(&group, &mut wanted, 82);
+    let (waiter, answered) = waiter([7]);
+    assert_eq!(group.push(waiter).unwrap().unwrap().len(), 128);
+    drop(answered);
+}
+
+#[test]
+fn the_last_call_that_returns_takes_whoever_waits() {
+    let (group, mut wanted) = (Group::default(), Vec::new());
+    assert_eq!(push(&group, &mut wanted, 2), [(1, 1)]);
+    let next = group.returned();
+    assert_eq!(next.len(), 1);
+    assert_eq!(next[0].len(), 1);
+    assert!(group.returned().is_empty());
+    assert_eq!(push(&group, &mut wanted, 1), [(1, 1)]);
+}
+
+#[test]
+fn who_has_left_is_not_sent_and_does_not_count() {
+    let (group, mut wanted) = (Group::default(), Vec::new());
+    push(&group, &mut wanted, 1);
+    let mut gone = Vec::new();
+    push(&group, &mut gone, 1);
+    gone.clear();
+    assert!(group.returned().is_empty(), "the only one that waited has left");
+    assert_eq!(push(&group, &mut wanted, 1), [(1, 1)], "no call was counted for it");
+}
+
+#[test]
+fn a_call_names_a_bounded_number_of_distinct_keys() {
+    let (group, mut wanted) = (Group::default(), Vec::new());
+    let mut first = None;
+    for i in 0..100 {
+        // A shared key, three that are new.
+        let (waiter, answered) = waiter([0, 3 * i + 1, 3 * i + 2, 3 * i + 3]);
+        wanted.push(answered);
+        if i == 0 {
+            first = group.push(waiter).unwrap();
+        } else {
+            group.lock().waiting.push_back(waiter);
+        }
+    }
+    assert_eq!(first.unwrap().len(), 1);
+    let next = group.returned();
+    let keys = |batch: &Batch| {
+        batch
+            .iter()
+            .flat_map(|waiter| &waiter.counters)
+            .collect::<HashSet<_>>()
+            .len()
+    };
+    assert_eq!(next[0].len(), 85);
+    assert_eq!(keys(&next[0]), 256);
+    assert_eq!(group.lock().waiting.len(), 14 - next.get(1).map_or(0, Vec::len));
+}
+
+#[test]
+fn a_request_with_more_keys_than_a_call_may_name_goes_alone() {
+    let group = Group::default();
+    let (one, _wanted) = waiter(0..300);
+    assert_eq!(group.push(one).unwrap().unwrap().len(), 1);
+}
+
+#[test]
+fn a_bounded_number_waits() {
+    let (group, mut wanted) = (Group::default(), Vec::new());
+    group.lock().calls = MAX_CALLS;
+    assert!(push(&group, &mut wanted, MAX_WAITING as u64).is_empty());
+    let (waiter, _answered) = waiter([1]);
+    assert!(group.push(waiter).is_err());
+    assert_eq!(group.drain().len(), MAX_WAITING);
+}
