@@ -61,8 +61,8 @@ pub(crate) struct RateLimited {
     pub(crate) layers: LayerIds,
     /// The decision.
     pub(crate) decision: Decision,
-    /// When it was there: what it says of waiting counts from here.
-    pub(crate) decided: Timestamp,
+    /// When it was asked for. What it says of waiting counts from here, so that a window that ends with a second still does.
+    pub(crate) at: Timestamp,
 }
 
 /// Why a request cannot be read in one way only.

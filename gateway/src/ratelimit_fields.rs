@@ -33,13 +33,13 @@ type Spoken<'a> = (&'a Policy, &'a Reading);
 /// On an answer that passed: every layer, the one nearest to exhaustion (smallest remaining/limit) first. On a refusal:
 /// those that refused, in their order. The lists are appended to an upstream's own; the trio, which speaks of the nearest
 /// to exhaustion or of the longest wait, is left alone where the upstream set any of it. Where waiting cannot help, nothing
-/// is said about when there is more. Waits count from `decided`, and the upstream may have taken its time since. `policies[i]`
+/// is said about when there is more. Waits count from `asked`, and the upstream may have taken its time since. `policies[i]`
 /// belongs to `decision.readings[i]`.
 pub fn write(
     config: &Responses,
     policies: &[&Arc<Policy>],
     decision: &Decision,
-    decided: Timestamp,
+    asked: Timestamp,
     now: Timestamp,
     headers: &mut HeaderMap,
 ) {
@@ -50,7 +50,7 @@ pub fn write(
         return;
     };
     let foremost = spoken[first];
-    let elapsed = now.since(decided);
+    let elapsed = now.since(asked);
     let mut buffer = BytesMut::with_capacity(spoken.len() * BYTES_A_LAYER);
     if config.draft_11 {
         if !denied {
@@ -64,7 +64,7 @@ pub fn write(
     if config.legacy && ![LIMIT, REMAINING, RESET].iter().any(|name| headers.contains_key(name)) {
         let reset = match config.legacy_reset {
             LegacyReset::Delta => secs_to_more(foremost.1, elapsed),
-            LegacyReset::Epoch => moment_of_more(foremost.1, decided),
+            LegacyReset::Epoch => moment_of_more(foremost.1, asked),
         };
         write_legacy(foremost, reset, &mut buffer, headers);
     }
@@ -137,9 +137,9 @@ fn secs_to_more(reading: &Reading, elapsed: Duration) -> Option<u64> {
 }
 
 /// Whole seconds since the epoch, rounded up. `None` where waiting cannot help.
-fn moment_of_more(reading: &Reading, decided: Timestamp) -> Option<u64> {
+fn moment_of_more(reading: &Reading, asked: Timestamp) -> Option<u64> {
     match reading.wait {
-        Wait::For(wait) => Some(decided.plus(wait).as_micros().div_ceil(1_000_000)),
+        Wait::For(wait) => Some(asked.plus(wait).as_micros().div_ceil(1_000_000)),
         Wait::Never => None,
     }
 }

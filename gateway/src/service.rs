@@ -91,7 +91,7 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
         check,
     } = route(exchange, &request)?;
     let view = Rc::clone(&exchange.view);
-    let passed = check.finish(&exchange.conn().worker, &view.snapshot).await?;
+    let passed = check.finish(&view.snapshot).await?;
     let route = &view.snapshot.config.routes[route];
     let mut response = match &route.target {
         Target::Respond(respond) => fixed(respond),

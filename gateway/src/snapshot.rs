@@ -346,14 +346,7 @@ impl Snapshot {
     pub(crate) fn write_ratelimit_fields(&self, fact: &RateLimited, now: Timestamp, headers: &mut HeaderMap) {
         let responses = &self.config.responses;
         if responses.draft_11 || responses.legacy {
-            ratelimit_fields::write(
-                responses,
-                &self.policies(fact),
-                &fact.decision,
-                fact.decided,
-                now,
-                headers,
-            );
+            ratelimit_fields::write(responses, &self.policies(fact), &fact.decision, fact.at, now, headers);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
 use http::HeaderMap;
-use limiter_core::{Checking, FallbackDecision, Limiter, Outcome, StoreError, Timestamp, Verdict, store::Ask};
+use limiter_core::{Checking, FallbackDecision, Outcome, StoreError, Timestamp, Verdict, store::Ask};
 use smallvec::SmallVec;
 
 use crate::{
-    descriptor::{Descriptor, Facts, KeyError, Layers},
+    descriptor::{Descriptor, Facts, KeyError},
     error::{BadRequest, Failure, LayerIds, RateLimited},
     metrics::LimitOutcome,
     snapshot::Snapshot,
@@ -16,7 +16,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Check {
     layers: LayerIds,
-    checking: Option<Checking>,
+    /// The limiter's answer, and when it was asked; `None` where there was nothing to ask.
+    checking: Option<(Checking, Timestamp)>,
 }
 
 /// What the fields of an answer are written from. Empty where no layer applied, or none could be asked.
@@ -43,10 +44,10 @@ impl Check {
         for &layer in descriptor.skipped() {
             count(snapshot, layer, LimitOutcome::Skipped);
         }
-        Ok(Self::ask(&snapshot.limiter, &snapshot.layers, descriptor))
+        Ok(Self::ask(worker, snapshot, descriptor))
     }
 
-    fn ask(limiter: &Limiter, layers: &Layers, descriptor: &Descriptor) -> Self {
+    fn ask(worker: &Worker, snapshot: &Snapshot, descriptor: &Descriptor) -> Self {
         let applied = descriptor.applied();
         if applied.is_empty() {
             return Self {
@@ -57,15 +58,15 @@ impl Check {
         let asks: SmallVec<[Ask<'_>; 8]> = applied
             .iter()
             .map(|applied| Ask {
-                policy: layers.policy(applied.layer),
+                policy: snapshot.layers.policy(applied.layer),
                 key: applied.key.as_str(),
                 cost: applied.cost,
             })
             .collect();
-        let checking = Some(limiter.check(&asks));
+        let at = worker.now();
         Self {
             layers: applied.iter().map(|applied| to_id(applied.layer)).collect(),
-            checking,
+            checking: Some((snapshot.limiter.check(&asks), at)),
         }
     }
 
@@ -73,24 +74,25 @@ impl Check {
     ///
     /// # Errors
     /// A layer has no room, or refuses everything while its store is away.
-    pub(crate) async fn finish(self, worker: &Worker, snapshot: &Snapshot) -> Result<Passed, Failure> {
-        let outcome = match self.checking {
-            None => return Ok(Passed(None)),
-            Some(Checking::Ready(outcome)) => outcome,
-            Some(Checking::Pending(outcome)) => outcome.await,
+    pub(crate) async fn finish(self, snapshot: &Snapshot) -> Result<Passed, Failure> {
+        let Some((checking, at)) = self.checking else {
+            return Ok(Passed(None));
         };
-        let decided = worker.now();
+        let outcome = match checking {
+            Checking::Ready(outcome) => outcome,
+            Checking::Pending(outcome) => outcome.await,
+        };
         match outcome {
             Outcome::Decided(decision) => {
                 let fact = RateLimited {
                     layers: self.layers,
                     decision,
-                    decided,
+                    at,
                 };
                 record(&fact, snapshot, LimitOutcome::Allowed, LimitOutcome::Denied);
                 verdict(fact)
             }
-            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, decided, snapshot),
+            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, at, snapshot),
         }
     }
 }
@@ -100,7 +102,7 @@ fn fallback(
     asked: &LayerIds,
     error: StoreError,
     decision: FallbackDecision,
-    decided: Timestamp,
+    at: Timestamp,
     snapshot: &Snapshot,
 ) -> Result<Passed, Failure> {
     match decision {
@@ -119,11 +121,7 @@ fn fallback(
                 }
             }
             let layers = local.iter().filter_map(|&at| asked.get(at).copied()).collect();
-            let fact = RateLimited {
-                layers,
-                decision,
-                decided,
-            };
+            let fact = RateLimited { layers, decision, at };
             record(
                 &fact,
                 snapshot,
@@ -158,7 +156,7 @@ fn count(snapshot: &Snapshot, layer: usize, outcome: LimitOutcome) {
     }
 }
 
-/// Layers are counted in `u16`: a configuration with more is refused long before by its size.
+/// Layers are counted in `u16`: a configuration with more is refused.
 fn to_id(layer: usize) -> u16 {
     u16::try_from(layer).unwrap_or(u16::MAX)
 }
