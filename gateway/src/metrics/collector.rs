@@ -64,7 +64,7 @@ impl Counters {
         let mut family = counter(
             to,
             "gateway_store_errors",
-            "Calls and probes of the shared store without a usable answer",
+            "Calls and probes of the shared store without a usable answer; as drift, with one that is wrong",
         )?;
         for (at, kind) in ERROR_KINDS.iter().enumerate() {
             put_counter(&mut family.encode_family(&[("kind", *kind)])?, &self.store.errors(at))?;

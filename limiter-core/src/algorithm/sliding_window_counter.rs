@@ -4,7 +4,7 @@
 //! sub-window that the window's begin lies in by the share of it that is still inside. A part of a unit counts as none,
 //! so that nobody waits for longer than a window for a single unit. With one sub-window a window this is the
 //! two-counter method that Cloudflare described in 2017; more of them come closer to the log, for 8 bytes each. What
-//! passed can be wrong by what an uneven arrival within one sub-window makes of it, never by more.
+//! passed can be wrong by what an uneven arrival within one sub-window makes of it and by less than a unit, never more.
 //!
 //! Time `t` lies in sub-window `⌊t / w⌋ × b + ⌊(t mod w) × b / w⌋`, so that sub-windows need not be whole microseconds.
 
