@@ -52,6 +52,9 @@ const KINDS: &[(&str, Kind, &[&str])] = &[
     ("concurrency", Kind::Concurrency, &["limit"]),
 ];
 
+/// Parameters that are known by name only.
+const LATER: &[&str] = &["max_wait", "warm_up", "max_delay"];
+
 /// The algorithm of the layer at `item`; `None` where it cannot be made of what is written.
 pub(super) fn algorithm(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Algorithm> {
     let choices: Vec<_> = KINDS.iter().map(|(name, kind, _)| (*name, *kind)).collect();
@@ -60,8 +63,7 @@ pub(super) fn algorithm(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>
         cx.missing(item, "algorithm", &suggest::list(&names));
     }
     let kind = cx.word(&item.key("algorithm"), &raw.algorithm, &choices)?;
-    foreign_parameters(kind, item, raw, cx);
-    later_parameters(item, raw, cx);
+    foreign_and_later_parameters(kind, item, raw, cx);
     let made = match kind {
         Kind::TokenBucket => token_bucket(item, raw, cx)?,
         Kind::LeakyBucket => leaky_bucket(item, raw, cx)?,
@@ -93,51 +95,28 @@ fn parameters(raw: &raw::Limit) -> [(&'static str, bool); 12] {
     ]
 }
 
-/// Tells of parameters that belong to another algorithm.
-fn foreign_parameters(kind: Kind, item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
+/// Tells of parameters that belong to another algorithm, and of those that are known by name only.
+fn foreign_and_later_parameters(kind: Kind, item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
     let Some((name, _, own)) = KINDS.iter().find(|(_, other, _)| *other == kind) else {
         return;
     };
     for (parameter, is_present) in parameters(raw) {
-        if !is_present || own.contains(&parameter) {
+        if !is_present {
             continue;
         }
-        let owners: Vec<_> = KINDS
-            .iter()
-            .filter(|(.., own)| own.contains(&parameter))
-            .map(|(name, ..)| *name)
-            .collect();
-        let message = format!(
-            "unknown key for `{name}`, expected {}; `{parameter}` belongs to {}",
-            suggest::list(own),
-            suggest::list(&owners)
-        );
-        cx.wrong_key(&item.key(parameter), message);
-    }
-}
-
-/// Tells of parameters that are known by name only.
-fn later_parameters(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
-    let own = raw
-        .algorithm
-        .value()
-        .map(|word| raw::Leaf::scalar(word).to_string())
-        .unwrap_or_default();
-    let own = KINDS
-        .iter()
-        .find(|(name, ..)| *name == own)
-        .map(|(_, _, own)| *own)
-        .unwrap_or_default();
-    for (parameter, field) in [
-        ("max_wait", &raw.max_wait),
-        ("warm_up", &raw.warm_up),
-        ("max_delay", &raw.max_delay),
-    ] {
-        if field.is_present() && own.contains(&parameter) {
-            cx.wrong_key(
-                &item.key(parameter),
-                format!("`{parameter}` is not supported by this version yet"),
+        let place = item.key(parameter);
+        if !own.contains(&parameter) {
+            let owners = KINDS.iter().filter(|(.., own)| own.contains(&parameter));
+            let owners: Vec<_> = owners.map(|(name, ..)| *name).collect();
+            let own: Vec<_> = own.iter().copied().filter(|own| !LATER.contains(own)).collect();
+            let message = format!(
+                "unknown key for `{name}`, expected {}; `{parameter}` belongs to {}",
+                suggest::list(&own),
+                suggest::list(&owners)
             );
+            cx.wrong_key(&place, message);
+        } else if LATER.contains(&parameter) {
+            cx.wrong_key(&place, format!("`{parameter}` is not supported by this version yet"));
         }
     }
 }
