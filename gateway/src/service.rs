@@ -1,4 +1,4 @@
-//! The spine: what happens to a request, in order. [`spine`] lists it, as tower layers around one service.
+//! The spine: what happens to a request, in order. `spine` lists it, as tower layers around one service.
 //!
 //! 1. **observe** gives it an id and starts its clock: outermost, so that failures are counted too. It is in flight from
 //!    here to the end of its answer's body.

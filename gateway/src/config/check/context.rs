@@ -200,6 +200,25 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// What `read` makes of each item of the list of `field`, which says `expected` where it is empty; nothing where the
+    /// key is absent.
+    pub(super) fn read_each<'f, T: Leaf, R>(
+        &mut self,
+        place: &Place<'_>,
+        field: &'f Field<OneOrMany<T>>,
+        expected: &str,
+        read: fn(&'f Scalar) -> Result<R, String>,
+    ) -> Vec<R> {
+        let mut values = Vec::new();
+        if let Some(list) = self.shape(place, field) {
+            self.not_empty(place, list, expected);
+            self.each(place, list, |cx, place, field| {
+                values.extend(cx.read(place, field, read))
+            });
+        }
+        values
+    }
+
     /// Tells of a list without items.
     pub(super) fn not_empty<T: Shape>(&mut self, place: &Place<'_>, list: &OneOrMany<T>, expected: &str) {
         if list.items.is_empty() {

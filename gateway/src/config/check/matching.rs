@@ -18,14 +18,12 @@ use super::{
 };
 
 pub(super) fn methods(place: &Place<'_>, field: &Field<OneOrMany<raw::Verb>>, cx: &mut Context<'_>) -> Vec<Method> {
-    let mut methods = Vec::new();
-    if let Some(list) = cx.shape(place, field) {
-        cx.not_empty(place, list, "at least one method, or no such key: every method");
-        cx.each(place, list, |cx, place, field| {
-            methods.extend(cx.read(place, field, method))
-        });
-    }
-    methods
+    cx.read_each(
+        place,
+        field,
+        "at least one method, or no such key: every method",
+        method,
+    )
 }
 
 fn method(scalar: &Scalar) -> Result<Method, String> {
@@ -40,14 +38,7 @@ fn method(scalar: &Scalar) -> Result<Method, String> {
 }
 
 pub(super) fn hosts(place: &Place<'_>, field: &Field<OneOrMany<raw::Text>>, cx: &mut Context<'_>) -> Vec<String> {
-    let mut hosts = Vec::new();
-    if let Some(list) = cx.shape(place, field) {
-        cx.not_empty(place, list, "at least one host, or no such key: every host");
-        cx.each(place, list, |cx, place, field| {
-            hosts.extend(cx.read(place, field, host))
-        });
-    }
-    hosts
+    cx.read_each(place, field, "at least one host, or no such key: every host", host)
 }
 
 /// A name, an IPv4 address, or an IPv6 address in brackets; no port.
@@ -117,7 +108,7 @@ fn match_of(place: &Place<'_>, raw: &raw::Match, cx: &mut Context<'_>) -> Match 
         Box::new(match_of(&not_place, not, cx))
     });
     Match {
-        paths: globs(&place.key("path"), &raw.path, cx),
+        paths: cx.read_each(&place.key("path"), &raw.path, "at least one path", glob),
         methods: methods(&place.key("methods"), &raw.methods, cx),
         hosts: hosts(&place.key("hosts"), &raw.hosts, cx),
         headers: headers(&place.key("headers"), &raw.headers, cx),
@@ -145,17 +136,6 @@ fn headers(
         headers.extend(name.ok().zip(value));
     }
     headers
-}
-
-fn globs(place: &Place<'_>, field: &Field<OneOrMany<raw::PathText>>, cx: &mut Context<'_>) -> Vec<Glob> {
-    let mut globs = Vec::new();
-    if let Some(list) = cx.shape(place, field) {
-        cx.not_empty(place, list, "at least one path");
-        cx.each(place, list, |cx, place, field| {
-            globs.extend(cx.read(place, field, glob))
-        });
-    }
-    globs
 }
 
 fn glob(scalar: &Scalar) -> Result<Glob, String> {
