@@ -12,6 +12,7 @@ use limiter_core::{
 
 mod outages;
 mod redis_only;
+mod relay;
 mod scenarios;
 
 /// The start of a window of 10 s, in 2026.

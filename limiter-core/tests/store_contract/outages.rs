@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{
     redis_only::{DEADLINE, allowed, quotas, start},
+    relay::Relay,
     *,
 };
 
@@ -54,7 +55,30 @@ async fn a_lost_connection_is_noticed_at_once_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_cut_nothing_is_charged_twice() {
+async fn a_request_whose_answer_was_lost_is_charged_once() {
+    let server = RedisServer::start();
+    let relay = Relay::start(server.port()).await;
+    let config = RedisConfig {
+        url: relay.url(),
+        connections: 1,
+        ..config(&server)
+    };
+    let store = RedisStore::start(config, &tokio::runtime::Handle::current()).unwrap();
+    for policy in quotas(100) {
+        for asked in 1..=2 {
+            connected(&store).await;
+            relay.lose_an_answer();
+            let lost = decide(&store, &[(&policy, "k", 1)]).await;
+            assert!(matches!(lost, Err(StoreError::Unavailable)), "{lost:?}");
+            connected(&store).await;
+            let left = decide(&store, &[(&policy, "k", 0)]).await.unwrap().readings[0].remaining;
+            assert_eq!(left, 100 - asked, "{policy:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_cut_who_passes_was_charged() {
     let server = RedisServer::start();
     let (store, noted) = start(&server, SECOND);
     connected(&store).await;
