@@ -12,6 +12,16 @@ macro_rules! buckets {
     };
 }
 
+/// What was stored, if it is of this kind.
+macro_rules! own {
+    ($stored:ident, $kind:path) => {
+        match $stored {
+            Some($kind(own)) => Some(own),
+            _ => None,
+        }
+    };
+}
+
 /// The state of one counter, settled to some moment, under parameters which it carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
@@ -39,34 +49,10 @@ impl Algorithm {
     pub(crate) fn load(&self, stored: Option<Counter>, now: Timestamp) -> Counter {
         let now = now.as_micros();
         match self {
-            buckets!(meter) => {
-                let stored = stored.and_then(|counter| match counter {
-                    Counter::Bucket(bucket) => Some(bucket),
-                    _ => None,
-                });
-                Counter::Bucket(meter.load(stored, now))
-            }
-            Self::FixedWindow(a) => {
-                let stored = stored.and_then(|counter| match counter {
-                    Counter::Window(window) => Some(window),
-                    _ => None,
-                });
-                Counter::Window(a.load(stored, now))
-            }
-            Self::SlidingWindowCounter(a) => {
-                let stored = stored.and_then(|counter| match counter {
-                    Counter::SubWindows(counts) => Some(counts),
-                    _ => None,
-                });
-                Counter::SubWindows(a.load(stored, now))
-            }
-            Self::SlidingWindowLog(a) => {
-                let stored = stored.and_then(|counter| match counter {
-                    Counter::Log(log) => Some(log),
-                    _ => None,
-                });
-                Counter::Log(a.load(stored, now))
-            }
+            buckets!(meter) => Counter::Bucket(meter.load(own!(stored, Counter::Bucket), now)),
+            Self::FixedWindow(a) => Counter::Window(a.load(own!(stored, Counter::Window), now)),
+            Self::SlidingWindowCounter(a) => Counter::SubWindows(a.load(own!(stored, Counter::SubWindows), now)),
+            Self::SlidingWindowLog(a) => Counter::Log(a.load(own!(stored, Counter::Log), now)),
         }
     }
 
