@@ -1,4 +1,4 @@
-//! The admin listener: liveness, readiness, metrics, status.
+//! The admin listener: liveness, readiness, metrics, status; and calls that change the configuration.
 //!
 //! A socket and a server of its own, on the control runtime: it answers while the workers are busy, and while they drain.
 
@@ -10,7 +10,7 @@ use http::{
 };
 use http_body_util::Full;
 use hyper::{
-    body::{Bytes, Incoming},
+    body::{Body, Bytes, Incoming},
     server::conn::http1,
     service::service_fn,
 };
@@ -21,9 +21,15 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::metrics::{Format, Gauges, Metrics};
+use crate::{
+    metrics::{Format, Gauges, Metrics},
+    reload::ReloadOutcome,
+};
 
+mod change;
 mod status;
+
+use change::{Change, Changes};
 
 pub use status::Status;
 
@@ -51,15 +57,28 @@ pub trait Running: fmt::Debug + Send + Sync + 'static {
 
     /// What metrics read at the moment.
     fn gauges(&self) -> Gauges;
+
+    /// What calls that change something must bear.
+    fn token(&self) -> Option<String>;
+
+    /// Reads the file again. Blocks.
+    fn reload(&self) -> ReloadOutcome;
+
+    /// Takes a new content of the file, and writes it there. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    fn replace_config(&self, bytes: Vec<u8>) -> io::Result<ReloadOutcome>;
 }
 
 /// What the admin listener answers from.
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// All counters.
-    pub metrics: Arc<Metrics>,
+    metrics: Arc<Metrics>,
     /// What is running.
-    pub running: Arc<dyn Running>,
+    running: Arc<dyn Running>,
+    changes: Changes,
 }
 
 /// Serves until `stop` is there; connections end with it, for a probe is never long.
@@ -78,7 +97,7 @@ pub async fn serve(listener: TcpListener, admin: Admin, stop: impl Future<Output
             let admin = admin.clone();
             while connections.try_join_next().is_some() {}
             connections.spawn(async move {
-                if let Err(error) = serve_connection(stream, admin).await {
+                if let Err(error) = serve_connection(stream, client, admin).await {
                     tracing::debug!(%client, %error, "an admin connection ended");
                 }
                 drop(permit);
@@ -111,10 +130,10 @@ fn is_of_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn serve_connection(stream: TcpStream, admin: Admin) -> hyper::Result<()> {
+async fn serve_connection(stream: TcpStream, client: SocketAddr, admin: Admin) -> hyper::Result<()> {
     let service = service_fn(|request: Request<Incoming>| {
-        let answer = admin.answer(&request);
-        async { Ok::<_, Infallible>(answer) }
+        let admin = admin.clone();
+        async move { Ok::<_, Infallible>(admin.answer(request, client).await) }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
@@ -124,7 +143,31 @@ async fn serve_connection(stream: TcpStream, admin: Admin) -> hyper::Result<()> 
 }
 
 impl Admin {
-    fn answer<B>(&self, request: &Request<B>) -> Answer {
+    /// Answers from these.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>, running: Arc<dyn Running>) -> Self {
+        Self {
+            metrics,
+            changes: change::changes(Arc::clone(&running)),
+            running,
+        }
+    }
+
+    async fn answer<B>(&self, request: Request<B>, client: SocketAddr) -> Answer
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+    {
+        match Change::at(request.uri().path()) {
+            Some(change) if request.method() == change.method() => {
+                let (token, changes) = (self.running.token(), self.changes.clone());
+                change::answer(change, request, client, token.as_deref(), changes).await
+            }
+            Some(change) => not_allowed(change.method()),
+            None => self.read(&request),
+        }
+    }
+
+    fn read<B>(&self, request: &Request<B>) -> Answer {
         let call: fn(&Self, &Request<B>) -> Answer = match request.uri().path() {
             "/healthz" => |_, _| json(br#"{"status":"alive"}"#.as_slice()),
             "/readyz" => |admin, _| admin.readiness(),
@@ -135,11 +178,7 @@ impl Admin {
         if *request.method() == Method::GET || *request.method() == Method::HEAD {
             return call(self, request);
         }
-        let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, "this can only be read");
-        answer
-            .headers_mut()
-            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        answer
+        not_allowed("GET, HEAD")
     }
 
     fn readiness(&self) -> Answer {
@@ -174,9 +213,25 @@ fn json(body: impl Into<Bytes>) -> Answer {
 
 /// RFC 9457.
 fn problem(status: StatusCode, detail: &str) -> Answer {
+    problem_with(status, detail, serde_json::Map::new())
+}
+
+/// With members of its own (RFC 9457, section 3.2).
+fn problem_with(status: StatusCode, detail: &str, more: serde_json::Map<String, serde_json::Value>) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
-    let body = serde_json::json!({"type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail});
+    let mut body =
+        serde_json::json!({"type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail});
+    if let Some(body) = body.as_object_mut() {
+        body.extend(more);
+    }
     respond(status, PROBLEM, body.to_string())
+}
+
+fn not_allowed(methods: &'static str) -> Answer {
+    let detail = format!("expected {methods}");
+    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &detail);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    answer
 }
 
 fn respond(status: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>) -> Answer {

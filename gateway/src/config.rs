@@ -23,6 +23,7 @@ use limiter_core::Policy;
 
 use crate::path::{Glob, Template};
 
+pub use document::MAX_BYTES;
 pub use error::{ConfigError, Problem, Spot};
 pub use overrides::Overrides;
 
@@ -39,15 +40,22 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 /// # Errors
 /// Where it cannot be read, is too large, or is not UTF-8.
 pub fn read(path: &Path) -> Result<Arc<str>, ConfigError> {
-    let name = path.display().to_string();
-    let unreadable = |error: std::io::Error| ConfigError::whole_file(&name, format!("cannot be read: {error}"));
+    let unreadable =
+        |error: std::io::Error| ConfigError::whole_file(path.display().to_string(), format!("cannot be read: {error}"));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
-    file.take(document::MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() as u64 > document::MAX_BYTES {
-        return Err(ConfigError::whole_file(&name, document::too_large()));
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    decode(path, bytes)
+}
+
+/// The text of the file at `path`, which holds `bytes`.
+///
+/// # Errors
+/// Where it is too large, or is not UTF-8.
+pub fn decode(path: &Path, bytes: Vec<u8>) -> Result<Arc<str>, ConfigError> {
+    let name = path.display().to_string();
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(ConfigError::whole_file(name, document::too_large()));
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text.into()),
@@ -55,7 +63,7 @@ pub fn read(path: &Path) -> Result<Arc<str>, ConfigError> {
             let at = error.utf8_error().valid_up_to();
             let line = error.as_bytes()[..at].split(|byte| *byte == b'\n').count();
             Err(ConfigError::whole_file(
-                &name,
+                name,
                 format!("is not UTF-8, first at line {line}"),
             ))
         }

@@ -4,7 +4,7 @@
 //! what runs, build a whole snapshot, swap once. What fails on the way changes nothing, so there is no way back to have.
 
 use std::{
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -22,6 +22,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 mod watch;
+mod write;
 
 /// How a reload ended.
 #[derive(Debug)]
@@ -51,6 +52,16 @@ impl ReloadOutcome {
             Self::Applied { .. } => ReloadKind::Applied,
             Self::RestartRequired { .. } => ReloadKind::RestartRequired,
             Self::Rejected(_) => ReloadKind::Rejected,
+        }
+    }
+
+    /// Each thing that is wrong with the file: `FILE:LINE:COL: path: what is wrong`. Empty unless it was rejected.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let Self::Rejected(error) = self else { return Vec::new() };
+        match error.downcast_ref::<ConfigError>() {
+            Some(error) => error.to_lines(),
+            None => vec![causes(error.as_ref())],
         }
     }
 
@@ -228,33 +239,71 @@ impl Reloader {
         !self.texts.lock().unwrap_or_else(PoisonError::into_inner).is_seen(&read)
     }
 
+    /// As [`Self::reload`], with `bytes` in place of what the file holds: where they can run, they are written over it
+    /// first. The file stays as it is where they cannot.
+    ///
+    /// # Errors
+    /// The file cannot be written. Nothing was changed then.
+    pub fn replace(&self, bytes: Vec<u8>) -> io::Result<ReloadOutcome> {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = match config::decode(&self.source.path, bytes) {
+            Ok(text) => self.put(&mut texts, text)?,
+            Err(error) => ReloadOutcome::Rejected(error.into()),
+        };
+        self.tell(Trigger::Admin, &outcome);
+        Ok(outcome)
+    }
+
+    fn put(&self, texts: &mut Texts, text: Arc<str>) -> io::Result<ReloadOutcome> {
+        let prepared = self.prepare(texts, &text);
+        if matches!(prepared, Ok(_) | Err(ReloadOutcome::Unchanged)) {
+            if !config::read(&self.source.path).is_ok_and(|found| found == text) {
+                write::over(&self.source.path, &text)?;
+            }
+            // The watch will find the file changed, which is no news.
+            texts.seen = Ok(Arc::clone(&text));
+        }
+        Ok(self.swap(texts, text, prepared))
+    }
+
     /// Takes what was `read` in place of the running configuration, or leaves that as it is.
     fn take(&self, texts: &mut Texts, read: Result<Arc<str>, ConfigError>) -> ReloadOutcome {
         texts.seen = read.as_ref().map(Arc::clone).map_err(ToString::to_string);
-        let text = match read {
-            Ok(text) if text == texts.running => return ReloadOutcome::Unchanged,
-            Ok(text) => text,
-            Err(error) => return ReloadOutcome::Rejected(error.into()),
-        };
-        let config = match self.source.check(&text) {
-            Ok(config) => config,
-            Err(error) => return ReloadOutcome::Rejected(error.into()),
-        };
+        match read {
+            Ok(text) => {
+                let prepared = self.prepare(texts, &text);
+                self.swap(texts, text, prepared)
+            }
+            Err(error) => ReloadOutcome::Rejected(error.into()),
+        }
+    }
+
+    /// What is to run, or how the reload ends without it. Changes nothing.
+    fn prepare(&self, texts: &Texts, text: &Arc<str>) -> Result<Snapshot, ReloadOutcome> {
+        if *text == texts.running {
+            return Err(ReloadOutcome::Unchanged);
+        }
+        let config = self.source.check(text);
+        let config = config.map_err(|error| ReloadOutcome::Rejected(error.into()))?;
         let running = self.current.load_full();
         let fields = needs_restart(&running.config, &config);
         if !fields.is_empty() {
-            return ReloadOutcome::RestartRequired { fields };
+            return Err(ReloadOutcome::RestartRequired { fields });
         }
-        let version = running.version + 1;
-        match Snapshot::build(version, Arc::new(config), &self.shared) {
-            Ok(snapshot) => {
-                let snapshot = Arc::new(snapshot);
-                self.current.store(Arc::clone(&snapshot));
-                self.shared.applied(&snapshot);
-                texts.running = text;
-                ReloadOutcome::Applied { version }
-            }
-            Err(error) => ReloadOutcome::Rejected(error.into()),
+        let built = Snapshot::build(running.version + 1, Arc::new(config), &self.shared);
+        built.map_err(|error| ReloadOutcome::Rejected(error.into()))
+    }
+
+    fn swap(&self, texts: &mut Texts, text: Arc<str>, prepared: Result<Snapshot, ReloadOutcome>) -> ReloadOutcome {
+        let snapshot = match prepared {
+            Ok(snapshot) => Arc::new(snapshot),
+            Err(outcome) => return outcome,
+        };
+        self.current.store(Arc::clone(&snapshot));
+        self.shared.applied(&snapshot);
+        texts.running = text;
+        ReloadOutcome::Applied {
+            version: snapshot.version,
         }
     }
 

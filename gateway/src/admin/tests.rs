@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use http_body_util::BodyExt as _;
 use limiter_core::{Health, Timestamp};
@@ -14,6 +14,10 @@ const START: Timestamp = Timestamp::from_micros(1_796_040_000_000_000);
 struct Fake {
     draining: AtomicBool,
     last_reload: Option<LastReload>,
+    token: Option<String>,
+    /// What a reload waits for.
+    busy: tokio::sync::Mutex<()>,
+    reloads: AtomicUsize,
 }
 
 impl Running for Fake {
@@ -39,13 +43,38 @@ impl Running for Fake {
             ..Gauges::default()
         }
     }
+
+    fn token(&self) -> Option<String> {
+        self.token.clone()
+    }
+
+    fn reload(&self) -> ReloadOutcome {
+        self.reloads.fetch_add(1, Relaxed);
+        drop(self.busy.blocking_lock());
+        ReloadOutcome::Applied { version: 4 }
+    }
+
+    fn replace_config(&self, bytes: Vec<u8>) -> io::Result<ReloadOutcome> {
+        match &bytes[..] {
+            b"same" => Ok(ReloadOutcome::Unchanged),
+            b"moved" => Ok(ReloadOutcome::RestartRequired {
+                fields: vec!["listen", "admin"],
+            }),
+            b"read-only" => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            _ => {
+                let error = crate::config::parse("g.yaml", "limts: []\nroots: []\n").unwrap_err();
+                Ok(ReloadOutcome::Rejected(error.into()))
+            }
+        }
+    }
 }
 
 fn admin(fake: Fake) -> Admin {
-    Admin {
-        metrics: Arc::new(Metrics::new(START)),
-        running: Arc::new(fake),
-    }
+    Admin::new(Arc::new(Metrics::new(START)), Arc::new(fake))
+}
+
+fn client() -> SocketAddr {
+    "127.0.0.1:1".parse().unwrap()
 }
 
 /// Status, media type and text of an answer.
@@ -54,9 +83,9 @@ async fn ask(admin: &Admin, method: Method, target: &str, accept: &str) -> (u16,
         .method(method)
         .uri(target)
         .header(ACCEPT, accept)
-        .body(())
+        .body(Full::<Bytes>::default())
         .unwrap();
-    let (head, body) = admin.answer(&request).into_parts();
+    let (head, body) = admin.answer(request, client()).await.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let media_type = head.headers[CONTENT_TYPE].to_str().unwrap().to_owned();
     (
@@ -149,8 +178,11 @@ async fn what_is_not_there_and_what_cannot_be_done() {
         );
         assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["status"], expected);
     }
-    let post = Request::post("/metrics").body(()).unwrap();
-    assert_eq!(admin.answer(&post).headers()[ALLOW], "GET, HEAD");
+    for (target, method, allowed) in [("/metrics", "POST", "GET, HEAD"), ("/api/reload", "PUT", "POST")] {
+        let call = Request::builder().method(method).uri(target);
+        let call = call.body(Full::<Bytes>::default()).unwrap();
+        assert_eq!(admin.answer(call, client()).await.headers()[ALLOW], allowed);
+    }
 }
 
 #[tokio::test]
@@ -178,4 +210,100 @@ async fn over_a_socket_until_it_is_stopped() {
         0,
         "the connection has ended"
     );
+}
+
+/// Status and body of a change.
+async fn change(admin: &Admin, method: &str, target: &str, authorization: &str, body: &'static [u8]) -> (u16, Value) {
+    let call = Request::builder().method(method).uri(target);
+    let call = call
+        .header("authorization", authorization)
+        .body(Full::from(body))
+        .unwrap();
+    let (head, body) = admin.answer(call, client()).await.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    (head.status.as_u16(), serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn changes_are_answered_with_their_outcome() {
+    let admin = admin(Fake::default());
+    let applied = change(&admin, "POST", "/api/reload", "", b"").await;
+    assert_eq!(applied, (200, json!({"outcome": "applied", "version": 4})));
+    let unchanged = change(&admin, "PUT", "/api/config", "", b"same").await;
+    assert_eq!(unchanged, (200, json!({"outcome": "unchanged", "version": 3})));
+    let restart = change(&admin, "PUT", "/api/config", "", b"moved").await;
+    assert_eq!(
+        restart,
+        (
+            409,
+            json!({
+                "type": "about:blank", "title": "Conflict", "status": 409, "detail": "needs restart: listen, admin",
+                "outcome": "restart_required", "version": 3, "fields": ["listen", "admin"],
+            })
+        )
+    );
+    let (status, rejected) = change(&admin, "PUT", "/api/config", "", b"wrong").await;
+    assert_eq!((status, &rejected["outcome"]), (400, &json!("rejected")));
+    let problems: Vec<_> = rejected["problems"].as_array().unwrap().iter().collect();
+    assert_eq!(problems.len(), 2);
+    assert!(
+        problems[0]
+            .as_str()
+            .unwrap()
+            .starts_with("g.yaml:1:1: limts: unknown key")
+    );
+    let (status, failed) = change(&admin, "PUT", "/api/config", "", b"read-only").await;
+    assert_eq!(status, 500);
+    assert!(
+        failed["detail"].as_str().unwrap().contains("read-only filesystem"),
+        "{failed}"
+    );
+}
+
+#[tokio::test]
+async fn changes_need_the_token_and_reading_does_not() {
+    let admin = admin(Fake {
+        token: Some("s3cret".to_owned()),
+        ..Fake::default()
+    });
+    for (method, target) in [("POST", "/api/reload"), ("PUT", "/api/config")] {
+        for wrong in ["", "Bearer s3cre", "Basic s3cret"] {
+            let (status, body) = change(&admin, method, target, wrong, b"same").await;
+            assert_eq!((status, &body["status"]), (401, &json!(401)), "{target} {wrong:?}");
+        }
+        assert_eq!(change(&admin, method, target, "Bearer s3cret", b"same").await.0, 200);
+    }
+    assert_eq!(get(&admin, "/api/status").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_body_has_bounds() {
+    let admin = admin(Fake::default());
+    static LARGE: [u8; (16 << 20) + 1] = [b'#'; (16 << 20) + 1];
+    assert_eq!(change(&admin, "PUT", "/api/config", "", &LARGE[1..]).await.0, 400);
+    assert_eq!(change(&admin, "PUT", "/api/config", "", &LARGE).await.0, 413);
+}
+
+#[tokio::test]
+async fn more_changes_than_a_few_at_once_are_sent_away() {
+    let fake = Arc::new(Fake::default());
+    let admin = Admin::new(
+        Arc::new(Metrics::new(START)),
+        Arc::<Fake>::clone(&fake) as Arc<dyn Running>,
+    );
+    let busy = fake.busy.lock().await;
+    let reload = || {
+        let admin = admin.clone();
+        tokio::spawn(async move { change(&admin, "POST", "/api/reload", "", b"").await.0 })
+    };
+    let waiting: Vec<_> = (0..4).map(|_| reload()).collect();
+    while fake.reloads.load(Relaxed) < 4 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(reload().await.unwrap(), 503);
+    drop(busy);
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), 200);
+    }
+    assert_eq!(reload().await.unwrap(), 200);
 }

@@ -1,6 +1,6 @@
 //! The gateway as the admin listener sees it.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use arc_swap::ArcSwap;
 use limiter_core::Clock;
@@ -9,7 +9,7 @@ use crate::{
     admin::{Admin, Running, Status},
     config::Upstream,
     metrics::{Endpoints, Gauges},
-    reload::Reloader,
+    reload::{ReloadOutcome, Reloader, Trigger},
     snapshot::{Shared, Snapshot},
 };
 
@@ -31,10 +31,7 @@ impl Gateway {
     }
 
     pub(super) fn into_admin(self) -> Admin {
-        Admin {
-            metrics: Arc::clone(&self.shared.metrics),
-            running: Arc::new(self),
-        }
+        Admin::new(Arc::clone(&self.shared.metrics), Arc::new(self))
     }
 }
 
@@ -69,5 +66,17 @@ impl Running for Gateway {
             memory_store_keys: counters as u64,
             endpoints: snapshot.config.upstreams.iter().map(endpoints).collect(),
         }
+    }
+
+    fn token(&self) -> Option<String> {
+        self.current.load().config.admin.token.clone()
+    }
+
+    fn reload(&self) -> ReloadOutcome {
+        self.reloader.reload(Trigger::Admin)
+    }
+
+    fn replace_config(&self, bytes: Vec<u8>) -> io::Result<ReloadOutcome> {
+        self.reloader.replace(bytes)
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The largest file that is read. 10,000 routes and 5,000 limits have 2 MiB.
-pub(super) const MAX_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 
 /// A document: values with aliases followed, merges made and variables replaced.
 #[derive(Debug)]

@@ -72,6 +72,13 @@ impl ConfigError {
         &self.problems
     }
 
+    /// Each problem as `FILE:LINE:COL: path: what is wrong`.
+    #[must_use]
+    pub fn to_lines(&self) -> Vec<String> {
+        let lines = self.problems.iter().map(|problem| format!("{}:{problem}", self.file));
+        lines.collect()
+    }
+
     /// For a terminal: each problem with its line of the file and a caret under the place.
     #[must_use]
     pub fn render(&self, is_colored: bool) -> String {

@@ -156,6 +156,40 @@ async fn a_file_change_is_told_once() {
 }
 
 #[tokio::test]
+async fn a_replaced_file_is_written_where_it_can_run_and_the_watch_hears_no_news() {
+    let running = plain();
+    let replace = |text: &str| running.reloader.replace(text.as_bytes().to_vec()).unwrap();
+    let file = || fs::read_to_string(&running.path).unwrap();
+
+    assert!(matches!(replace(&yaml("2s")), ReloadOutcome::Applied { version: 2 }));
+    assert_eq!((running.drain_secs(), file()), (2, yaml("2s")));
+    assert!(running.reloader.reload_if_changed().is_none());
+
+    assert!(matches!(replace(&yaml("3")), ReloadOutcome::Rejected(_)));
+    let moved = yaml("3s").replace("listen: 127.0.0.1:0", "listen: 127.0.0.1:1");
+    assert!(matches!(replace(&moved), ReloadOutcome::RestartRequired { .. }));
+    let not_text = running.reloader.replace(b"listen: \xff".to_vec()).unwrap();
+    assert!(
+        not_text.problems()[0].ends_with("gateway.yaml: is not UTF-8, first at line 1"),
+        "{not_text:?}"
+    );
+    assert_eq!((running.drain_secs(), file()), (2, yaml("2s")));
+    assert!(running.reloader.reload_if_changed().is_none());
+
+    // What runs, over a file that does not.
+    fs::write(&running.path, "limits: [").unwrap();
+    assert!(running.reloader.reload_if_changed().is_some());
+    assert!(matches!(replace(&yaml("2s")), ReloadOutcome::Unchanged));
+    assert_eq!(file(), yaml("2s"));
+    assert!(running.reloader.reload_if_changed().is_none());
+
+    fs::remove_file(&running.path).unwrap();
+    fs::create_dir(&running.path).unwrap();
+    assert!(running.reloader.replace(yaml("4s").into_bytes()).is_err());
+    assert_eq!((running.drain_secs(), running.last().outcome), (2, "unchanged"));
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_rejected_by_every_trigger() {
     let running = plain();
     let replace = |what: &str| {

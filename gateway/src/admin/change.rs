@@ -1,0 +1,277 @@
+//! Calls that change something: `POST /api/reload`, `PUT /api/config`.
+//!
+//! They are rare and may be large, so few are under way at once, and the body of one has bounds of size and time.
+
+use std::{convert::Infallible, error::Error, hint::black_box, net::SocketAddr, sync::Arc, time::Duration};
+
+use http::{
+    HeaderMap, Request, StatusCode,
+    header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use hyper::body::{Body, Bytes};
+use serde_json::{Map, Value, json};
+use tower::{ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
+
+use super::{Answer, JSON, Running, problem, problem_with, respond};
+use crate::{config, reload::ReloadOutcome};
+
+/// Each may hold a body of [`config::MAX_BYTES`]; reloads themselves run one after the other.
+const AT_ONCE: usize = 4;
+
+/// For a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// What is to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Reads the file again.
+    Reload,
+    /// Replaces the file.
+    Config,
+}
+
+impl Change {
+    /// What a path of the admin listener changes.
+    pub(super) fn at(path: &str) -> Option<Self> {
+        match path {
+            "/api/reload" => Some(Self::Reload),
+            "/api/config" => Some(Self::Config),
+            _ => None,
+        }
+    }
+
+    /// For the log.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Reload => "POST /api/reload",
+            Self::Config => "PUT /api/config",
+        }
+    }
+
+    /// The one method that it takes.
+    pub(super) fn method(self) -> &'static str {
+        match self {
+            Self::Reload => "POST",
+            Self::Config => "PUT",
+        }
+    }
+}
+
+/// The client went away, or its framing was wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("the body did not come whole")]
+struct Broken;
+
+/// A change, and the content that it brings.
+#[derive(Debug)]
+pub(super) struct Call {
+    change: Change,
+    body: UnsyncBoxBody<Bytes, Broken>,
+}
+
+/// Makes changes, a few at once; its only error is that it will not make another meanwhile.
+pub(super) type Changes = BoxCloneSyncService<Call, Answer, BoxError>;
+
+pub(super) fn changes(running: Arc<dyn Running>) -> Changes {
+    let bounded = ServiceBuilder::new()
+        .load_shed()
+        .concurrency_limit(AT_ONCE)
+        .service_fn(move |call: Call| {
+            let running = Arc::clone(&running);
+            async move { Ok::<_, Infallible>(make(call, running).await) }
+        });
+    BoxCloneSyncService::new(bounded)
+}
+
+/// Answers a call with the right method for its path, and logs it.
+pub(super) async fn answer<B>(
+    change: Change,
+    request: Request<B>,
+    client: SocketAddr,
+    token: Option<&str>,
+    changes: Changes,
+) -> Answer
+where
+    B: Body<Data = Bytes> + Send + 'static,
+{
+    let answer = if token.is_none_or(|token| bears(request.headers(), token)) {
+        let body = request.into_body().map_err(|_| Broken).boxed_unsync();
+        let made = changes.oneshot(Call { change, body }).await;
+        made.unwrap_or_else(|_| overloaded())
+    } else {
+        let mut answer = problem(
+            StatusCode::UNAUTHORIZED,
+            "expected `Authorization: Bearer` with the token of `admin`",
+        );
+        let scheme = HeaderValue::from_static("Bearer");
+        answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        answer
+    };
+    let (call, status) = (change.name(), answer.status().as_u16());
+    if answer.status().is_success() {
+        tracing::info!(%client, call, status, "admin call");
+    } else {
+        tracing::warn!(%client, call, status, "admin call failed");
+    }
+    answer
+}
+
+/// Whether the request has this token (RFC 6750, section 2.1).
+fn bears(headers: &HeaderMap, token: &str) -> bool {
+    let mut lines = headers.get_all(AUTHORIZATION).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return false;
+    };
+    match line.as_bytes().split_at_checked(7) {
+        Some((scheme, given)) if scheme.eq_ignore_ascii_case(b"Bearer ") => {
+            is_same(given.trim_ascii(), token.as_bytes())
+        }
+        _ => false,
+    }
+}
+
+/// Takes as long wherever the two differ, so that a token cannot be guessed byte by byte. Its length may be told.
+fn is_same(given: &[u8], token: &[u8]) -> bool {
+    let differences = given.iter().zip(token).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
+    given.len() == token.len() && differences == 0
+}
+
+async fn make(call: Call, running: Arc<dyn Running>) -> Answer {
+    let Call { change, body } = call;
+    let bytes = match read(body, BODY_TIMEOUT).await {
+        Ok(bytes) => bytes,
+        Err(answer) => return answer,
+    };
+    // Loading blocks, and may wait for Redis.
+    let made = tokio::task::spawn_blocking(move || {
+        let outcome = match change {
+            Change::Reload => Ok(running.reload()),
+            Change::Config => running.replace_config(bytes.into()),
+        };
+        (outcome, running.status().config_version)
+    });
+    match made.await {
+        Ok((Ok(outcome), version)) => tell(&outcome, version),
+        Ok((Err(error), _)) => {
+            tracing::error!(%error, "the configuration file cannot be written");
+            let detail = format!("the configuration file cannot be written: {error}; nothing was changed");
+            problem(StatusCode::INTERNAL_SERVER_ERROR, &detail)
+        }
+        Err(error) => {
+            tracing::error!(%error, "a reload failed: a bug");
+            problem(StatusCode::INTERNAL_SERVER_ERROR, "the reload failed")
+        }
+    }
+}
+
+async fn read(body: UnsyncBoxBody<Bytes, Broken>, within: Duration) -> Result<Bytes, Answer> {
+    let whole = Limited::new(body, usize::try_from(config::MAX_BYTES).unwrap_or(usize::MAX)).collect();
+    match tokio::time::timeout(within, whole).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let detail = format!("expected at most {} MiB", config::MAX_BYTES >> 20);
+            Err(problem(StatusCode::PAYLOAD_TOO_LARGE, &detail))
+        }
+        Ok(Err(error)) => Err(problem(StatusCode::BAD_REQUEST, &error.to_string())),
+        Err(_) => Err(problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+    }
+}
+
+/// `version` is the one that runs.
+fn tell(outcome: &ReloadOutcome, version: u64) -> Answer {
+    let word = outcome.kind().as_str();
+    let members = |name: &str, list: Value| -> Map<String, Value> {
+        [("outcome", json!(word)), ("version", json!(version)), (name, list)]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .collect()
+    };
+    match outcome {
+        ReloadOutcome::Unchanged | ReloadOutcome::Applied { .. } => {
+            let version = if let ReloadOutcome::Applied { version } = outcome {
+                *version
+            } else {
+                version
+            };
+            respond(
+                StatusCode::OK,
+                JSON,
+                json!({"outcome": word, "version": version}).to_string(),
+            )
+        }
+        ReloadOutcome::RestartRequired { fields } => {
+            let detail = outcome.error().unwrap_or_default();
+            problem_with(StatusCode::CONFLICT, &detail, members("fields", json!(fields)))
+        }
+        ReloadOutcome::Rejected(_) => {
+            let members = members("problems", json!(outcome.problems()));
+            problem_with(StatusCode::BAD_REQUEST, "the configuration cannot be used", members)
+        }
+    }
+}
+
+fn overloaded() -> Answer {
+    let mut answer = problem(StatusCode::SERVICE_UNAVAILABLE, "other changes are under way");
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::Pin,
+        task::{self, Poll},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_bearer_token_is_the_same_or_it_is_not() {
+        let bears = |lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(AUTHORIZATION, line.parse().unwrap());
+            }
+            super::bears(&headers, "s3cret")
+        };
+        assert!(bears(&["Bearer s3cret"]) && bears(&["bearer  s3cret "]));
+        for wrong in [
+            &[][..],
+            &["s3cret"],
+            &["Bearer"],
+            &["Bearer "],
+            &["Bearer s3cre"],
+            &["Bearer s3cret2"],
+            &["Bearer S3cret"],
+            &["Basic s3cret"],
+            &["Bearer s3cret", "Bearer s3cret"],
+        ] {
+            assert!(!bears(wrong), "{wrong:?}");
+        }
+    }
+
+    /// A body that never comes.
+    struct Silent;
+
+    impl Body for Silent {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut task::Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_given_up() {
+        let body = Silent.map_err(|_| Broken).boxed_unsync();
+        let answer = read(body, Duration::from_millis(1)).await.unwrap_err();
+        assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
+    }
+}
