@@ -103,7 +103,8 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
             let sent = upstream.send(request, route.timeout, since, &worker.deadlines).await;
             let status = rescue::upstream_status(&sent);
             view.snapshot.metrics.upstreams[*index].record(status, worker.now().since(since));
-            sent?
+            // Rescued here: what passed was charged, and is told so whoever answers.
+            sent.unwrap_or_else(|error| rescue::answer(exchange, error.into()))
         }
     };
     passed.write_fields(&exchange.conn().worker, &view.snapshot, response.headers_mut());
