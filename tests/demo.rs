@@ -36,7 +36,7 @@ async fn the_demo_shows_a_200_a_429_and_a_changed_file() {
         printed.contains(&format!("curl -i http://{}/v1/hello", gateway.address())),
         "{printed}"
     );
-    let change = "sed -i.bak 's/limit: 5 /limit: 50 /'";
+    let change = "sed -i.orig 's/limit: 5 /limit: 50 /'";
     assert!(printed.contains(change), "the demo names another change: {printed}");
     let changed = shipped().replace("limit: 5 ", "limit: 50 ");
     assert_ne!(changed, shipped(), "that change changes nothing");

@@ -40,8 +40,13 @@ async fn ambiguous_framing_is_refused() {
         "Content-Length : 5",
         "X-Any : 5\r\nContent-Length: 5",
         "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: chunked, chunked",
+        "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked",
     ] {
-        let bytes = format!("POST / HTTP/1.1\r\nHost: g\r\n{lines}\r\n\r\n{hidden}");
+        // Empty lines before a request are skipped.
+        let lead = if lines.len() % 2 == 0 { "" } else { "\r\n" };
+        let bytes = format!("{lead}POST / HTTP/1.1\r\nHost: g\r\n{lines}\r\n\r\n{hidden}");
         let mut raw = is_refused(&gateway, &bytes).await;
         // What follows could be a request, or not.
         assert!(

@@ -140,10 +140,13 @@ impl http_body::Body for Body {
         {
             exchange.count_bytes(data.len());
         }
-        if matches!(polled, Poll::Ready(Some(Err(_))))
-            && let Some(exchange) = &mut this.exchange
-        {
-            exchange.broke_off();
+        if let Some(exchange) = &mut this.exchange {
+            match polled {
+                // Asked for its end, a body of unknown length never knows.
+                Poll::Ready(None) => exchange.completed(),
+                Poll::Ready(Some(Err(_))) => exchange.broke_off(),
+                Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+            }
         }
         this.settle(matches!(polled, Poll::Ready(None)));
         polled

@@ -86,6 +86,9 @@ pub(crate) enum BadRequest {
     /// A length and a transfer coding, or several lengths (RFC 9112, section 6.3).
     #[error("the length of the body is ambiguous")]
     Framing,
+    /// A transfer coding other than chunked, alone (RFC 9112, section 6.1): a body would go on without its label.
+    #[error("the transfer coding is not supported")]
+    Coding,
     /// A header that a layer counts by comes on several lines.
     #[error("a header that is counted by comes on several lines")]
     RepeatedKey,
@@ -133,4 +136,18 @@ pub(crate) enum UpstreamError {
     /// The client's body broke off; there is nobody left to answer.
     #[error("the client's body broke off")]
     ClientBody(#[source] hyper::Error),
+}
+
+impl UpstreamError {
+    /// The name of the upstream that failed, if it was one.
+    pub(crate) fn upstream(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Connect { upstream, .. }
+            | Self::Busy { upstream }
+            | Self::Exchange { upstream, .. }
+            | Self::Switched { upstream }
+            | Self::Timeout { upstream } => Some(upstream),
+            Self::ClientBody(_) => None,
+        }
+    }
 }

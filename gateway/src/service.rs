@@ -27,7 +27,10 @@ use crate::{
     exchange::Exchange,
     layer::{rate_limit::Check, rescue},
     server::conn::Conn,
-    upstream::rewrite::{self, Edit},
+    upstream::{
+        Upstream,
+        rewrite::{self, Edit},
+    },
 };
 
 mod target;
@@ -97,7 +100,7 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
         Target::Respond(respond) => fixed(respond),
         Target::Upstream(index) => {
             let upstream = &view.upstreams[*index];
-            let request = edited(exchange, request, host.unwrap_or_else(|| upstream.authority()), path);
+            let request = edited(exchange, request, upstream, host, path);
             let worker = &exchange.conn().worker;
             let since = worker.now();
             let sent = upstream.send(request, route.timeout, since, &worker.deadlines).await;
@@ -119,6 +122,7 @@ fn route(exchange: &mut Exchange, request: &Request<RequestBody>) -> Result<Rout
     if exchange.conn().is_framing_ambiguous() {
         return Err(BadRequest::Framing.into());
     }
+    target::check_coding(request.headers())?;
     let path = target::path(method, uri)?;
     let host = target::host(request)?;
     let host_name = host.as_ref().map_or("", |host| &host.name);
@@ -153,12 +157,14 @@ fn route(exchange: &mut Exchange, request: &Request<RequestBody>) -> Result<Rout
 fn edited(
     exchange: &Exchange,
     mut request: Request<RequestBody>,
-    host: HeaderValue,
+    upstream: &Upstream,
+    host: Option<HeaderValue>,
     path: Option<String>,
 ) -> Request<RequestBody> {
     rewrite::target(request.uri_mut(), path);
     let edit = Edit {
-        host,
+        names_host: host.is_some(),
+        host: host.unwrap_or_else(|| upstream.authority()),
         forwarded_for: &exchange.conn().forwarded_for,
         peer_is_trusted: exchange.peer_is_trusted,
         request_id: exchange.request_id.clone(),

@@ -30,9 +30,9 @@ use sink::Sink;
 pub const ACCESS: &str = "access";
 
 /// What libraries say at `info` and `debug` is of no use to whoever runs a gateway; nor are the warnings of `notify`, one
-/// for each file that was replaced. `RUST_LOG` brings them back.
+/// for each file that was replaced, and those of `fred`, beside our own of the same. `RUST_LOG` brings them back.
 const QUIET: [&str; 6] = [
-    "fred=warn",
+    "fred=error",
     "h2=info",
     "hyper=info",
     "hyper_util=info",

@@ -8,6 +8,7 @@ use limiter_core::Timestamp;
 use crate::config;
 
 mod balance;
+mod bounded;
 mod client;
 pub(crate) mod pool;
 pub(crate) mod rewrite;
@@ -15,6 +16,7 @@ pub(crate) mod rewrite;
 mod tests;
 
 use balance::Balance;
+use bounded::Bounded;
 use pool::{Bounds, Pool};
 
 /// A named group of endpoints.
@@ -25,6 +27,8 @@ pub(crate) struct Upstream {
     balance: Balance,
     /// To the response head, all attempts together.
     timeout: Duration,
+    /// Of its failures, in the log.
+    pub(crate) warnings: Bounded,
 }
 
 impl Upstream {
@@ -55,6 +59,7 @@ impl Upstream {
             pools: config.endpoints.iter().map(pool).collect(),
             balance: Balance::new(config.endpoints.iter().map(|endpoint| endpoint.weight), random),
             timeout: config.timeout,
+            warnings: Bounded::default(),
         }
     }
 

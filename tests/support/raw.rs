@@ -64,10 +64,15 @@ impl Raw {
         Ok(count > 0)
     }
 
-    /// Whether the other side closes within `deadline`; what it still sends is thrown away.
+    /// Whether the other side closes within `deadline`.
     pub(crate) async fn closes_within(&mut self, deadline: Duration) -> bool {
         let drain = async { while matches!(self.fill().await, Ok(true)) {} };
         timeout(deadline, drain).await.is_ok()
+    }
+
+    /// What was read and not yet taken.
+    pub(crate) fn received(&self) -> &[u8] {
+        &self.buffer
     }
 
     /// Reads until what was read and not yet taken contains `text`.

@@ -9,20 +9,24 @@ pub(super) fn check(path: &Path) -> ExitCode {
     match config::load(path) {
         Ok(config) => {
             super::print(&format!(
-                "{}: ok: {} routes, {} upstreams, {} limits\n",
+                "{}: ok: {}, {}, {}\n",
                 path.display(),
-                config.routes.len(),
-                config.upstreams.len(),
-                config.limits.len()
+                counted(config.routes.len(), "route"),
+                counted(config.upstreams.len(), "upstream"),
+                counted(config.limits.len(), "limit")
             ));
             ExitCode::SUCCESS
         }
         Err(error) => {
             super::print_problems(&error);
-            let count = error.problems().len();
-            let noun = if count == 1 { "problem" } else { "problems" };
-            eprintln!("{}: {count} {noun}", path.display());
+            eprintln!("{}: {}", path.display(), counted(error.problems().len(), "problem"));
             ExitCode::from(super::WRONG)
         }
     }
+}
+
+/// `1 route`, `2 routes`.
+fn counted(count: usize, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
 }

@@ -104,13 +104,16 @@ In another terminal, try:
   # 429 with Retry-After, and which limit refused
   curl -i http://{gateway}/v1/hello -H 'x-user-id: bob'
 
-  # change the file: in force within a second, without a restart; bob passes again, alice has more left
-  sed -i.bak 's/limit: 5 /limit: 50 /' '{path}'
+  # change the file: in force within a second, without a restart; bob passes again, and what he used stays used
+  sed -i.orig 's/limit: 5 /limit: 50 /' '{path}'; sleep 1
   curl -i http://{gateway}/v1/hello -H 'x-user-id: bob'
 
-  # a mistake changes nothing, and the log says where it is
-  sed -i.bak 's/limit: 50 /limt: 50 /' '{path}'
-  mv '{path}.bak' '{path}'
+  # a mistake changes nothing, and the log here says where it is
+  sed -i.bak 's/limit: 50 /limt: 50 /' '{path}'; sleep 1
+  curl -s http://{admin}/api/status
+
+  # as it was
+  mv '{path}.orig' '{path}'; rm '{path}.bak'
 
   # what the gateway counts
   curl -s http://{admin}/metrics | grep gateway_limit_decisions_total

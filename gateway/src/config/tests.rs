@@ -154,7 +154,7 @@ log: {format: json, access: false, level: debug, output: stdout}
             secret: false
         }
     );
-    assert_eq!(user.matches.not.as_ref().unwrap().methods, [Method::GET]);
+    assert_eq!(user.matches.not.as_ref().unwrap().methods, [Method::GET, Method::HEAD]);
     assert!(config.responses.draft_11 && !config.responses.legacy);
 }
 

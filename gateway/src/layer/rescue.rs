@@ -42,7 +42,7 @@ struct Problem {
 pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body> {
     log(exchange, &failure);
     // Where the body ends is not known, so what follows it cannot be told from a request.
-    let is_last = matches!(failure, Failure::BadRequest(BadRequest::Framing));
+    let is_last = matches!(failure, Failure::BadRequest(BadRequest::Framing | BadRequest::Coding));
     let problem = problem(exchange, failure);
     if exchange.is_grpc
         && let Some(code) = grpc_code(problem.status)
@@ -123,8 +123,8 @@ fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
                 layer_name(exchange, layer)
             ))
         }
-        Failure::Upstream(UpstreamError::Busy { .. }) => passing("too many requests wait for the upstream".into()),
-        Failure::Upstream(error) => plain(failed_status(&error), None),
+        Failure::Upstream(error @ UpstreamError::Busy { .. }) => passing(failed_detail(&error).into()),
+        Failure::Upstream(error) => plain(failed_status(&error), Some(failed_detail(&error).into())),
     }
 }
 
@@ -137,6 +137,17 @@ fn failed_status(error: &UpstreamError) -> StatusCode {
         UpstreamError::Connect { .. } | UpstreamError::Exchange { .. } | UpstreamError::Switched { .. } => {
             StatusCode::BAD_GATEWAY
         }
+    }
+}
+
+/// What a client may know of it; the log has the rest.
+fn failed_detail(error: &UpstreamError) -> &'static str {
+    match error {
+        UpstreamError::Busy { .. } => "too many requests wait for the upstream",
+        UpstreamError::Timeout { .. } => "the upstream did not answer in time",
+        UpstreamError::ClientBody(_) => "the body broke off",
+        UpstreamError::Connect { .. } => "the upstream cannot be reached",
+        UpstreamError::Exchange { .. } | UpstreamError::Switched { .. } => "the upstream gave no valid answer",
     }
 }
 
@@ -264,6 +275,15 @@ fn log(exchange: &Exchange, failure: &Failure) {
     let cause = causes(error);
     match error {
         UpstreamError::ClientBody(_) => tracing::debug!(request_id, cause, "a client's body broke off"),
-        _ => tracing::warn!(request_id, cause, "an upstream failed"),
+        _ => {
+            let upstreams = &exchange.view.upstreams;
+            let failed = upstreams
+                .iter()
+                .find(|upstream| Some(upstream.name()) == error.upstream());
+            let now = exchange.conn().worker.now();
+            if let Some(held_back) = failed.map_or(Some(0), |upstream| upstream.warnings.pass(now)) {
+                tracing::warn!(request_id, cause, held_back, "an upstream failed");
+            }
+        }
     }
 }

@@ -200,8 +200,10 @@ mod tests {
     proptest! {
         #[test]
         fn as_globset_has_it(glob in "(/(a|b|ab|\\*|a\\*|\\*b|a\\*b\\*|\\*\\*)){1,5}", path in "(/[ab]{1,3}){1,5}") {
-            // globset wants a separator where `**` takes nothing at the end: both spellings together are ours.
-            let spellings = [Some(glob.as_str()), glob.strip_suffix("/**").filter(|rest| !rest.is_empty())];
+            // globset wants a separator where `**` takes nothing at the end: both spellings together are ours. One `**`
+            // behind another says nothing new.
+            let once = glob.replace("/**/**", "/**").replace("/**/**", "/**").replace("/**/**", "/**");
+            let spellings = [Some(once.as_str()), once.strip_suffix("/**").filter(|rest| !rest.is_empty())];
             let expected = spellings.into_iter().flatten().any(|glob| {
                 let glob = GlobBuilder::new(glob).literal_separator(true).build().unwrap();
                 glob.compile_matcher().is_match(&path)

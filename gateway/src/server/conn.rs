@@ -27,6 +27,11 @@ use crate::{
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 const DRAIN_BYTES: usize = 64 * 1024 * 1024;
 
+/// How an HTTP/2 connection begins (RFC 9113, section 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+/// How long an idle HTTP/2 connection may take to end once it is asked to.
+const GOAWAY_TIME: Duration = Duration::from_secs(1);
+
 /// A client's connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
@@ -76,6 +81,12 @@ impl Conn {
     /// These bytes have come in.
     pub(super) fn on_read(&self, bytes: &[u8]) {
         if self.phase.get() == Phase::Busy || self.is_http2.get() {
+            return;
+        }
+        if self.phase.get() == Phase::Idle && bytes.starts_with(HTTP2_PREFACE) {
+            // Streams come when they come: a connection that has none is idle, not late.
+            self.is_http2.set(true);
+            self.due_in(self.worker.view().snapshot.config.server.idle_timeout);
             return;
         }
         if self.phase.replace(Phase::Head) == Phase::Idle {
@@ -181,7 +192,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
             connection.as_mut().graceful_shutdown();
         }
         if worker.deadlines.is_overdue(deadline) {
-            return Poll::Ready(());
+            if is_closing || !conn.is_http2.get() {
+                return Poll::Ready(());
+            }
+            is_closing = true;
+            conn.due_in(GOAWAY_TIME);
+            connection.as_mut().graceful_shutdown();
         }
         // How a connection ends is the client's affair; what failed within a request was answered there.
         connection.as_mut().poll(cx).map(|end| {

@@ -10,6 +10,8 @@ pub(super) struct HeadScan {
     /// The first bytes of the current line, lower case.
     line: [u8; LONGEST],
     len: usize,
+    /// Whether the request line was seen: empty lines before it are skipped (RFC 9112, section 2.2).
+    has_begun: bool,
     lengths: u8,
     codings: u8,
     is_over: bool,
@@ -47,11 +49,12 @@ impl HeadScan {
     fn end_line(&mut self) {
         let line = &self.line[..self.len];
         match line.first().map(u8::to_ascii_lowercase) {
-            None | Some(b'\r') => self.is_over = true,
+            None | Some(b'\r') => self.is_over = self.has_begun,
             Some(b'c') if starts_with(line, CONTENT_LENGTH) => self.lengths = self.lengths.saturating_add(1),
             Some(b't') if starts_with(line, TRANSFER_ENCODING) => self.codings = self.codings.saturating_add(1),
             Some(_) => {}
         }
+        self.has_begun |= !matches!(line, [] | [b'\r']);
         self.len = 0;
     }
 }
@@ -87,7 +90,8 @@ mod tests {
         ];
         for (headers, expected) in cases {
             let head = format!("POST / HTTP/1.1\r\n{headers}");
-            for step in [1, 2, 7, 1024] {
+            for (step, lead) in [(1, ""), (2, "\r\n"), (7, "\n\n"), (1024, "\r\n")] {
+                let head = format!("{lead}{head}");
                 assert_eq!(is_ambiguous(&head, step), expected, "{head:?} in steps of {step}");
             }
         }

@@ -2,7 +2,11 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderValue, Method, Request, Uri, Version, header::HOST, uri::Authority};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Uri, Version,
+    header::{HOST, TRANSFER_ENCODING},
+    uri::Authority,
+};
 
 use crate::{error::BadRequest, path};
 
@@ -92,6 +96,19 @@ pub(crate) fn path<'a>(method: &Method, uri: &'a Uri) -> Result<Cow<'a, str>, Ba
     Ok(path::normalise(uri.path())?)
 }
 
+/// Whether the body's transfer coding is one that ends here: chunked, once, or none.
+///
+/// # Errors
+/// Any other. The field is of one connection and goes no further, so the coding would stay on the body without a name.
+pub(crate) fn check_coding(headers: &HeaderMap) -> Result<(), BadRequest> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => Err(BadRequest::Coding),
+    }
+}
+
 /// `OPTIONS *`: of the server, not of a resource (RFC 9110, section 9.3.7).
 fn is_server_wide(method: &Method, uri: &Uri) -> bool {
     method == Method::OPTIONS && uri.path() == "*"
@@ -160,6 +177,26 @@ mod tests {
             Ok(Some("b.example b.example".into()))
         );
         assert_eq!(host_of(Version::HTTP_2, "/x", &[]), Err(BadRequest::Host));
+    }
+
+    #[test]
+    fn only_chunked_ends_here() {
+        let checked = |lines: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(TRANSFER_ENCODING, HeaderValue::from_static(line));
+            }
+            check_coding(&headers).is_ok()
+        };
+        assert!(checked(&[]) && checked(&["chunked"]) && checked(&[" Chunked"]));
+        for other in [
+            &["gzip, chunked"][..],
+            &["chunked, chunked"],
+            &["identity", "chunked"],
+            &["chunked", "chunked"],
+        ] {
+            assert!(!checked(other), "{other:?}");
+        }
     }
 
     #[test]

@@ -24,8 +24,10 @@ static HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 /// What a request's head is edited by.
 #[derive(Debug)]
 pub(crate) struct Edit<'a> {
-    /// The one Host that the upstream sees: the client's authority.
+    /// The one Host that the upstream sees: the client's authority, or the upstream's own where the client named none.
     pub(crate) host: HeaderValue,
+    /// Whether it is the client's.
+    pub(crate) names_host: bool,
     /// The peer's address, as `X-Forwarded-For` has it.
     pub(crate) forwarded_for: &'a HeaderValue,
     /// Whether what the peer says of whom it forwards for is believed.
@@ -96,7 +98,10 @@ pub(crate) fn request(headers: &mut HeaderMap, edit: Edit<'_>) {
         strip_request(headers, found, edit.peer_is_trusted);
     }
     if !edit.peer_is_trusted || !headers.contains_key(&X_FORWARDED_HOST) {
-        headers.insert(X_FORWARDED_HOST.clone(), edit.host.clone());
+        match edit.names_host {
+            true => headers.insert(X_FORWARDED_HOST.clone(), edit.host.clone()),
+            false => headers.remove(&X_FORWARDED_HOST),
+        };
     }
     headers.insert(HOST, edit.host);
     if !edit.peer_is_trusted || !headers.contains_key(&X_FORWARDED_PROTO) {

@@ -17,13 +17,15 @@ use super::{
     sections::networks,
 };
 
+/// `GET` stands for `HEAD` as well, which asks for the same without its body (RFC 9110, section 9.3.2): who may do the one
+/// may do the other, and a limit on the one is not evaded by the other.
 pub(super) fn methods(place: &Place<'_>, field: &Field<OneOrMany<raw::Verb>>, cx: &mut Context<'_>) -> Vec<Method> {
-    cx.read_each(
-        place,
-        field,
-        "at least one method, or no such key: every method",
-        method,
-    )
+    let expected = "at least one method, or no such key: every method";
+    let mut methods = cx.read_each(place, field, expected, method);
+    if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
+        methods.push(Method::HEAD);
+    }
+    methods
 }
 
 fn method(scalar: &Scalar) -> Result<Method, String> {

@@ -24,6 +24,7 @@ fn edited(lines: &[(&str, &str)], peer_is_trusted: bool) -> HeaderMap {
     let mut headers = map(lines);
     let edit = Edit {
         host: HeaderValue::from_static("api.example"),
+        names_host: true,
         forwarded_for: &HeaderValue::from_static("192.0.2.1"),
         peer_is_trusted,
         request_id: HeaderValue::from_static("id"),
@@ -146,6 +147,7 @@ fn values_outside_ascii_pass_byte_for_byte() {
     }
     let edit = Edit {
         host: HeaderValue::from_static("a"),
+        names_host: true,
         forwarded_for: &HeaderValue::from_static("192.0.2.1"),
         peer_is_trusted: true,
         request_id: HeaderValue::from_static("id"),
