@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     app::{self, AppError},
-    config::{ConfigError, Overrides},
+    config::{self, ConfigError, Overrides},
     error::causes,
 };
 
@@ -41,6 +41,12 @@ enum Command {
     Check(ConfigArg),
     /// Serve the shipped configuration on this machine, in front of a backend of its own, and say what to try
     Demo,
+    /// Print the JSON Schema of the configuration file, for editors
+    Schema {
+        /// Print docs/configuration.md instead
+        #[arg(long, hide = true)]
+        docs: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -66,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Run(arg) => run(arg.config, Overrides::default()),
         Command::Check(arg) => check::check(&arg.config),
         Command::Demo => demo::demo(),
+        Command::Schema { docs } => schema(docs),
     }
 }
 
@@ -83,6 +90,15 @@ fn run(config_path: PathBuf, overrides: Overrides) -> ExitCode {
         }
         Err(error) => failed(&error),
     }
+}
+
+fn schema(docs: bool) -> ExitCode {
+    if docs {
+        print(&config::docs());
+    } else {
+        print(&format!("{:#}\n", config::schema()));
+    }
+    ExitCode::SUCCESS
 }
 
 /// Prints to standard output; nobody may be reading, which is no reason to fail.

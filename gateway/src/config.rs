@@ -10,6 +10,7 @@ mod index;
 mod overrides;
 mod place;
 mod raw;
+mod schema;
 mod suggest;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use crate::path::{Glob, Template};
 pub use document::MAX_BYTES;
 pub use error::{ConfigError, Problem, Spot};
 pub use overrides::Overrides;
+pub use schema::{docs, schema};
 
 /// Reads and checks a file.
 ///

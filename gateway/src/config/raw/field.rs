@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use serde_json::{Value as Json, json};
 use serde_yaml::{Number, Value};
+
+use super::describe::{Definitions, Facts};
 
 /// What stands at a key.
 #[derive(Debug, Default)]
@@ -71,6 +74,12 @@ pub(in crate::config) trait Shape: Sized {
 
     /// The value in this shape; `None` where it has another.
     fn read(value: Value) -> Option<Self>;
+
+    /// A word or two for the documentation; `None` where no value is supported.
+    fn kind(facts: &Facts) -> Option<String>;
+
+    /// The JSON Schema of such values at a key with these `facts`; `None` where no value is supported.
+    fn schema(definitions: &mut Definitions, facts: &Facts) -> Option<Json>;
 }
 
 /// A shape that is a mapping with known keys.
@@ -143,6 +152,22 @@ impl<S: Shape, T: Shape> Shape for Short<S, T> {
             value => S::read(value).map(Self::Short),
         }
     }
+
+    fn kind(facts: &Facts) -> Option<String> {
+        let short = S::kind(facts)?;
+        Some(match T::kind(facts) {
+            Some(long) => format!("{short}, or a {long}"),
+            None => short,
+        })
+    }
+
+    fn schema(definitions: &mut Definitions, facts: &Facts) -> Option<Json> {
+        let short = S::schema(definitions, facts)?;
+        Some(match T::schema(definitions, facts) {
+            Some(long) => json!({"anyOf": [short, long]}),
+            None => short,
+        })
+    }
 }
 
 /// A list, or a single value that stands for a list of one.
@@ -171,6 +196,15 @@ impl<T: Shape> Shape for OneOrMany<T> {
             },
         })
     }
+
+    fn kind(facts: &Facts) -> Option<String> {
+        Some(format!("{}, or a list", T::kind(facts)?))
+    }
+
+    fn schema(definitions: &mut Definitions, facts: &Facts) -> Option<Json> {
+        let item = T::schema(definitions, facts)?;
+        Some(json!({"anyOf": [item, {"type": "array", "items": item}]}))
+    }
 }
 
 /// A mapping whose keys are names, in the order of the file.
@@ -193,6 +227,15 @@ impl<T: Shape> Shape for Named<T> {
                 .collect(),
         ))
     }
+
+    fn kind(_: &Facts) -> Option<String> {
+        Some("mapping from names".into())
+    }
+
+    fn schema(definitions: &mut Definitions, facts: &Facts) -> Option<Json> {
+        let value = T::schema(definitions, facts)?;
+        Some(json!({"type": "object", "additionalProperties": value}))
+    }
 }
 
 impl<T: Shape> Shape for Box<T> {
@@ -202,6 +245,14 @@ impl<T: Shape> Shape for Box<T> {
 
     fn read(value: Value) -> Option<Self> {
         T::read(value).map(Self::new)
+    }
+
+    fn kind(facts: &Facts) -> Option<String> {
+        T::kind(facts)
+    }
+
+    fn schema(definitions: &mut Definitions, facts: &Facts) -> Option<Json> {
+        T::schema(definitions, facts)
     }
 }
 
@@ -218,9 +269,9 @@ pub(in crate::config) fn key_name(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
 }
 
-/// Declares the shapes that are single values, with what a message says was expected.
+/// Declares the shapes that are single values: what a message says was expected, and what the schema says.
 macro_rules! leaf {
-    ($($(#[$doc:meta])* $name:ident: $expected:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $expected:literal { $kind:literal, $form:expr };)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug)]
@@ -234,6 +285,14 @@ macro_rules! leaf {
                 fn read(value: serde_yaml::Value) -> Option<Self> {
                     Scalar::read(value).map(Self)
                 }
+
+                fn kind(facts: &Facts) -> Option<String> {
+                    Some(facts.kind($kind))
+                }
+
+                fn schema(definitions: &mut Definitions, facts: &Facts) -> Option<serde_json::Value> {
+                    Some(definitions.leaf(stringify!($name), $expected, &$form, facts))
+                }
             }
 
             impl Leaf for $name {
@@ -245,18 +304,25 @@ macro_rules! leaf {
     };
 }
 
-/// Declares a mapping: its keys with the shapes of their values, and the keys that are known by name only.
+/// Declares a mapping: its keys, with the shapes of their values and what is to be said of them, and the keys that are
+/// known by name only.
 macro_rules! mapping {
     (
         $(#[$doc:meta])*
         $name:ident: $expected:literal {
-            $($field:ident: $type:ty,)*
+            $(
+                $(#[doc = $meaning:literal])*
+                $field:ident: $type:ty { $($fact:ident: $value:expr),* $(,)? },
+            )*
         } later [$($later:ident),*]
     ) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
         pub(in crate::config) struct $name {
-            $(pub(in crate::config) $field: Field<$type>,)*
+            $(
+                $(#[doc = $meaning])*
+                pub(in crate::config) $field: Field<$type>,
+            )*
             other: Vec<String>,
         }
 
@@ -281,6 +347,23 @@ macro_rules! mapping {
                     this.other.push(key);
                 }
                 Some(this)
+            }
+
+            fn kind(_: &Facts) -> Option<String> {
+                Some("mapping".into())
+            }
+
+            fn schema(definitions: &mut Definitions, _: &Facts) -> Option<serde_json::Value> {
+                Some(definitions.mapping(stringify!($name), |definitions| {
+                    let keys = [$(
+                        definitions.key::<$type>(
+                            field::key_name(stringify!($field)),
+                            concat!($($meaning),*).trim(),
+                            Facts { $($fact: $value,)* ..Facts::NONE },
+                        )
+                    ),*];
+                    keys.into_iter().flatten().collect()
+                }))
             }
         }
 

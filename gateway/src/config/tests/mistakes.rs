@@ -1,7 +1,7 @@
 //! The golden table of mistakes: what is written, and all that is told of it.
 
 /// What is wrong, the text, and the problems: a line each.
-pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
+pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "key of the file",
         "limts: []\n",

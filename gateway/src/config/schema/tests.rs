@@ -1,0 +1,200 @@
+//! That the schema, the documentation and `check` say the same.
+
+mod validate;
+
+use serde_json::{Value, json};
+
+use super::{
+    super::{Config, parse_with, raw::Key, tests::mistakes::MISTAKES},
+    definitions, schema,
+};
+use validate::is_valid;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// For each mapping: documents that have one, and where. What is said of a key is true in one of them at least.
+fn documents() -> Vec<(&'static str, &'static str, Value)> {
+    let url = "http://127.0.0.1:8000";
+    let upstreams = json!({"orders": {"endpoints": url}});
+    let mut documents = vec![
+        ("Config", "", json!({"upstreams": upstreams})),
+        ("Listener", "/listen/0", json!({"listen": [{"address": "127.0.0.1:1"}]})),
+        ("Admin", "/admin", json!({"admin": {}})),
+        ("Store", "/store", json!({"store": {}})),
+        ("Memory", "/store/memory", json!({"store": {"memory": {}}})),
+        (
+            "Redis",
+            "/store/redis",
+            json!({"store": {"redis": {"url": "redis://127.0.0.1"}}}),
+        ),
+        ("ClientIp", "/client_ip", json!({"client_ip": {}})),
+        ("Upstream", "/upstreams/orders", json!({"upstreams": upstreams})),
+        (
+            "Endpoint",
+            "/upstreams/orders/endpoints/0",
+            json!({"upstreams": {"orders": {"endpoints": [{"url": url}]}}}),
+        ),
+        (
+            "Route",
+            "/routes/0",
+            json!({"upstreams": upstreams, "routes": [{"path": "/a", "upstream": "orders"}]}),
+        ),
+        ("Route", "/routes/0", json!({"routes": [{"path": "/a"}]})),
+        (
+            "Respond",
+            "/routes/0/respond",
+            json!({"routes": [{"path": "/a", "respond": {}}]}),
+        ),
+        ("Responses", "/responses", json!({"responses": {}})),
+        ("Server", "/server", json!({"server": {}})),
+        ("Log", "/log", json!({"log": {}})),
+    ];
+    for algorithm in [
+        json!({"algorithm": "token_bucket", "rate": "100/s"}),
+        json!({"algorithm": "leaky_bucket", "rate": "100/s", "delay": false}),
+        json!({"algorithm": "fixed_window", "limit": 100, "window": "1s"}),
+        json!({"algorithm": "sliding_window_log", "limit": 100, "window": "1s"}),
+        json!({"algorithm": "sliding_window_counter", "limit": 100, "window": "1s"}),
+    ] {
+        let mut limit = json!({"name": "a", "key": "ip", "match": {"path": "/a"}});
+        limit
+            .as_object_mut()
+            .unwrap()
+            .extend(algorithm.as_object().unwrap().clone());
+        documents.push(("Limit", "/limits/0", json!({"limits": [limit]})));
+        documents.push(("Match", "/limits/0/match", json!({"limits": [limit]})));
+    }
+    documents
+}
+
+fn checked(document: &Value) -> Option<Config> {
+    parse_with("f", &document.to_string(), &|_| Some("x".into())).ok()
+}
+
+/// The document, changed at `pointer`.
+fn with(document: &Value, pointer: &str, key: &str, value: Option<Value>) -> Value {
+    let mut document = document.clone();
+    let mapping = document.pointer_mut(pointer).unwrap().as_object_mut().unwrap();
+    mapping.remove(key);
+    mapping.extend(value.map(|value| (key.to_owned(), value)));
+    document
+}
+
+fn yaml(text: &str) -> Value {
+    serde_yaml::from_str(text).unwrap()
+}
+
+/// What is said to be taken, and what is said not to be.
+fn values(key: &Key) -> (Vec<Value>, Vec<Value>) {
+    let facts = &key.facts;
+    assert!(!key.meaning.is_empty() && !facts.example.is_empty(), "{}", key.name);
+    let mut good = vec![yaml(facts.example)];
+    good.extend(facts.words.iter().map(|word| json!(word)));
+    let mut bad = vec![Value::Null];
+    if !facts.default.is_empty() {
+        good.push(yaml(facts.default));
+    }
+    if !facts.words.is_empty() {
+        bad.push(json!("another"));
+    }
+    let (min, max) = facts.range;
+    if max < u64::MAX {
+        good.push(json!(min));
+        bad.push(json!(i128::from(min) - 1));
+        bad.push(json!(max + 1));
+    }
+    // The greatest whole number is not one for every algorithm.
+    if max < 1 << 52 {
+        good.push(json!(max));
+    }
+    (good, bad)
+}
+
+#[test]
+fn what_is_said_of_keys_is_so() {
+    let (schema, documents, (_, definitions)) = (schema(), documents(), definitions());
+    for (name, definition) in &definitions.0 {
+        let documents: Vec<_> = documents.iter().filter(|(of, ..)| of == name).collect();
+        for key in &definition.keys {
+            let at = format!("{name}.{}", key.name);
+            let (good, bad) = values(key);
+            for value in good {
+                let mut made = documents
+                    .iter()
+                    .map(|(_, at, base)| with(base, at, key.name, Some(value.clone())));
+                let taken = made.find(|document| checked(document).is_some());
+                let taken = taken.unwrap_or_else(|| panic!("{at}: {value} is refused"));
+                assert!(is_valid(&taken, &schema), "{at}: the schema refuses {value}");
+            }
+            for value in bad {
+                for (_, at, base) in &documents {
+                    let made = with(base, at, key.name, Some(value.clone()));
+                    assert!(checked(&made).is_none(), "{name}.{}: {value} is taken", key.name);
+                    assert!(
+                        !is_valid(&made, &schema),
+                        "{name}.{}: the schema takes {value}",
+                        key.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_default_is_what_is_so_without_the_key() {
+    let (_, definitions) = definitions();
+    for (name, at, base) in &documents() {
+        for key in &definitions.0[name].keys {
+            let without = with(base, at, key.name, None);
+            if key.facts.required {
+                assert!(checked(&without).is_none(), "{name}.{} is not required", key.name);
+            }
+            let default = (!key.facts.default.is_empty()).then(|| yaml(key.facts.default));
+            let explicit = with(base, at, key.name, default);
+            if let (Some(without), Some(explicit)) = (checked(&without), checked(&explicit)) {
+                assert_eq!(format!("{without:?}"), format!("{explicit:?}"), "{name}.{}", key.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn files_that_are_shipped_are_valid() {
+    let schema = schema();
+    let read = |name: &str| std::fs::read_to_string(format!("{ROOT}/{name}")).unwrap();
+    let shipped = yaml(&read("gateway.yaml"));
+    assert!(is_valid(&shipped, &schema));
+    let pages = ["README.md", "docs/configuration.md", "docs/limits.md", "docs/redis.md"];
+    for page in pages {
+        let text = read(page);
+        for block in text.split("```yaml\n").skip(1) {
+            let block = block.split("```").next().unwrap();
+            let document = yaml(block);
+            assert!(document.is_null() || is_valid(&document, &schema), "{page}: {block}");
+        }
+    }
+}
+
+#[test]
+fn unknown_keys_are_not_valid() {
+    let schema = schema();
+    for (name, at, base) in documents() {
+        for key in ["nmae", "later", "jwt", "tls", "max_wait", "candidate"] {
+            let document = with(&base, at, key, Some(json!("x")));
+            assert!(!is_valid(&document, &schema), "{name}: {key}");
+        }
+    }
+    let mut count = 0;
+    for (what, text, expected) in MISTAKES {
+        // What belongs to another algorithm is known to the schema.
+        let is_unknown = expected.contains(": unknown key, ");
+        if let Ok(document) = serde_yaml::from_str::<Value>(text)
+            && is_unknown
+        {
+            assert!(!is_valid(&document, &schema), "{what}: {text}");
+            count += 1;
+        }
+    }
+    assert!(count > 10, "{count}");
+}
