@@ -11,6 +11,7 @@
     reason = "the setting for tests does not reach helpers outside test functions"
 )]
 
+mod alternation;
 mod edges;
 mod redis;
 mod world;
