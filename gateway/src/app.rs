@@ -93,6 +93,8 @@ pub fn run(options: &Options) -> Result<(), AppError> {
         clock,
     ));
 
+    reloader.tell_warnings();
+
     // Every address is bound before anything is served: a start either succeeds whole or leaves nothing behind.
     let admin = control.block_on(bind_admin(config.admin.address))?;
     let workers = worker_count(&config);

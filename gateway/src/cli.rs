@@ -4,11 +4,12 @@ mod check;
 mod demo;
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
 };
 
+use anstream::{AutoStream, ColorChoice};
 use clap::{Parser, Subcommand};
 
 use crate::{
@@ -107,8 +108,12 @@ fn print(text: &str) {
 }
 
 fn print_problems(error: &ConfigError) {
-    let is_colored = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    eprint!("{}", error.render(is_colored));
+    eprint!("{}", error.render(is_colored()));
+}
+
+/// Whether problems are told in colour: standard error is a terminal that knows it, and `NO_COLOR` is not set.
+fn is_colored() -> bool {
+    AutoStream::choice(&io::stderr()) != ColorChoice::Never
 }
 
 /// Prints an error with its causes.

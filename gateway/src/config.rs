@@ -15,6 +15,7 @@ mod suggest;
 #[cfg(test)]
 mod tests;
 mod units;
+mod warnings;
 
 use std::{fmt, fs::File, io::Read, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -25,7 +26,7 @@ use limiter_core::Policy;
 use crate::path::{Glob, Template};
 
 pub use document::MAX_BYTES;
-pub use error::{ConfigError, Problem, Spot};
+pub use error::{ConfigError, Problem, Spot, render_warnings};
 pub use overrides::Overrides;
 pub use schema::{docs, schema};
 
@@ -129,6 +130,8 @@ pub struct Config {
     pub server: Server,
     /// The log.
     pub log: Log,
+    /// What is right, but hardly what was meant; in the order of the file.
+    pub warnings: Vec<Problem>,
 }
 
 /// `admin`.

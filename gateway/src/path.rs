@@ -10,6 +10,7 @@ mod pattern;
 mod template;
 
 pub use glob::Glob;
+pub(crate) use glob::Segment as GlobSegment;
 pub use pattern::BadPattern;
 pub(crate) use template::Segment;
 pub use template::Template;

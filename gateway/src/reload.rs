@@ -24,6 +24,9 @@ mod tests;
 mod watch;
 mod write;
 
+/// Warnings that are logged of a configuration at most.
+const MAX_WARNINGS: usize = 20;
+
 /// How a reload ended.
 #[derive(Debug)]
 pub enum ReloadOutcome {
@@ -314,7 +317,10 @@ impl Reloader {
         // One line an outcome, also where a file has several problems.
         let problems = error.as_deref().unwrap_or_default().replace('\n', "; ");
         match outcome {
-            ReloadOutcome::Applied { version } => tracing::info!(%trigger, version, "configuration {file} applied"),
+            ReloadOutcome::Applied { version } => {
+                tracing::info!(%trigger, version, "configuration {file} applied");
+                self.tell_warnings();
+            }
             ReloadOutcome::Unchanged => tracing::info!(%trigger, "configuration {file} unchanged"),
             ReloadOutcome::RestartRequired { .. } => {
                 tracing::error!(%trigger, "configuration {file} not applied, it {problems}");
@@ -326,6 +332,18 @@ impl Reloader {
             at: self.clock.now(),
             error,
         });
+    }
+
+    /// Logs what is doubtful in the running configuration.
+    pub fn tell_warnings(&self) {
+        let running = self.current.load();
+        let (warnings, file) = (&running.config.warnings, self.source.path.display());
+        for warning in warnings.iter().take(MAX_WARNINGS) {
+            tracing::warn!("configuration {file}:{warning}");
+        }
+        if let Some(more @ 1..) = warnings.len().checked_sub(MAX_WARNINGS) {
+            tracing::warn!("configuration {file}: {more} more warnings, which `gateway check` prints");
+        }
     }
 
     /// The last reload; `None` before the first.

@@ -4,13 +4,23 @@ use std::{path::Path, process::ExitCode};
 
 use crate::config;
 
-/// Checks the file at `path`; prints every problem.
+/// Checks the file at `path`; prints every problem and every warning.
 pub(super) fn check(path: &Path) -> ExitCode {
-    match config::load(path) {
-        Ok(config) => {
+    let file = path.display().to_string();
+    let read = config::read(path).and_then(|text| Ok((config::parse(&file, &text)?, text)));
+    match read {
+        Ok((config, text)) => {
+            let warnings = &config.warnings;
+            eprint!(
+                "{}",
+                config::render_warnings(&file, &text, warnings, super::is_colored())
+            );
+            let warnings = match warnings.len() {
+                0 => String::new(),
+                count => format!(", {}", counted(count, "warning")),
+            };
             super::print(&format!(
-                "{}: ok: {}, {}, {}\n",
-                path.display(),
+                "{file}: ok: {}, {}, {}{warnings}\n",
                 counted(config.routes.len(), "route"),
                 counted(config.upstreams.len(), "upstream"),
                 counted(config.limits.len(), "limit")
@@ -19,7 +29,7 @@ pub(super) fn check(path: &Path) -> ExitCode {
         }
         Err(error) => {
             super::print_problems(&error);
-            eprintln!("{}: {}", path.display(), counted(error.problems().len(), "problem"));
+            eprintln!("{file}: {}", counted(error.problems().len(), "problem"));
             ExitCode::from(super::WRONG)
         }
     }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 pub(super) use context::Context;
 
-use super::{Config, place::Place, raw};
+use super::{Config, place::Place, raw, warnings};
 
 /// The checked configuration; `None` where something was wrong, which `cx` knows.
 pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
@@ -29,7 +29,8 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
     listeners::distinct(&listen, &admin, raw, cx);
     let (store, on_failure) = store::store(raw, cx);
     let upstreams = upstreams::upstreams(raw, cx);
-    let config = Config {
+    let mut config = Config {
+        warnings: Vec::new(),
         listen,
         admin,
         store,
@@ -41,7 +42,12 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
         log: sections::log(raw, cx),
         upstreams,
     };
-    cx.is_clean().then_some(config)
+    if !cx.is_clean() {
+        return None;
+    }
+    warnings::find(raw, &config, cx);
+    config.warnings = cx.take_warnings();
+    Some(config)
 }
 
 /// Finds names that are used twice in a section.

@@ -2,6 +2,8 @@
 
 use std::{fmt, fmt::Write as _, sync::Arc};
 
+use anstyle::{AnsiColor, Style};
+
 /// Everything that is wrong with a configuration: at least one problem, in the order of the file.
 #[derive(Clone)]
 pub struct ConfigError {
@@ -82,35 +84,51 @@ impl ConfigError {
     /// For a terminal: each problem with its line of the file and a caret under the place.
     #[must_use]
     pub fn render(&self, is_colored: bool) -> String {
-        let (bold, red, plain) = if is_colored {
-            ("\x1b[1m", "\x1b[31m", "\x1b[0m")
-        } else {
-            ("", "", "")
-        };
-        let lines: Vec<&str> = self.text.lines().collect();
-        let mut out = String::new();
-        for problem in &self.problems {
-            out.push_str(&format!("{bold}{}:{problem}{plain}\n", self.file));
-            let Some(spot) = problem.spot else { continue };
-            let Some(line) = spot.line.checked_sub(1).and_then(|at| lines.get(at)) else {
-                continue;
-            };
-            let number = spot.line.to_string();
-            let carets = "^".repeat(
-                spot.width
-                    .clamp(1, line.chars().count().saturating_sub(spot.column - 1).max(1)),
-            );
-            // A tab before the caret stays a tab, so that the two lines keep step.
-            let before: String = line
-                .chars()
-                .take(spot.column - 1)
-                .map(|c| if c == '\t' { '\t' } else { ' ' })
-                .collect();
-            let gap = " ".repeat(number.len());
-            out.push_str(&format!(" {number} | {line}\n {gap} | {before}{red}{carets}{plain}\n"));
-        }
-        out
+        render(&self.file, &self.text, &self.problems, None, is_colored)
     }
+}
+
+/// As [`ConfigError::render`], of what is only doubtful in `file`, whose content is `text`.
+#[must_use]
+pub fn render_warnings(file: &str, text: &str, warnings: &[Problem], is_colored: bool) -> String {
+    render(file, text, warnings, Some(" warning:"), is_colored)
+}
+
+fn render(file: &str, text: &str, problems: &[Problem], word: Option<&str>, is_colored: bool) -> String {
+    let color = if word.is_some() {
+        AnsiColor::Yellow
+    } else {
+        AnsiColor::Red
+    };
+    let (bold, colored) = match is_colored {
+        true => (Style::new().bold(), color.on_default()),
+        false => (Style::new(), Style::new()),
+    };
+    let word = word
+        .map(|word| format!("{colored}{word}{colored:#}{bold}"))
+        .unwrap_or_default();
+    let lines: Vec<&str> = text.trim_start_matches('\u{feff}').lines().collect();
+    let mut out = String::new();
+    for problem in problems {
+        let place = problem.place();
+        let rest = problem.rest();
+        out.push_str(&format!("{bold}{file}:{place}{word}{rest}{bold:#}\n"));
+        let Some(spot) = problem.spot else { continue };
+        let Some(line) = spot.line.checked_sub(1).and_then(|at| lines.get(at)) else {
+            continue;
+        };
+        let number = spot.line.to_string();
+        let left = line.chars().count().saturating_sub(spot.column - 1);
+        let carets = "^".repeat(spot.width.clamp(1, left.max(1)));
+        // A tab before the caret stays a tab, so that the two lines keep step.
+        let before = line.chars().take(spot.column - 1);
+        let before: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let gap = " ".repeat(number.len());
+        out.push_str(&format!(
+            " {number} | {line}\n {gap} | {before}{colored}{carets}{colored:#}\n"
+        ));
+    }
+    out
 }
 
 impl fmt::Display for ConfigError {
@@ -137,13 +155,25 @@ impl fmt::Debug for ConfigError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(spot) = self.spot {
-            write!(f, "{}:{}:", spot.line, spot.column)?;
-        }
-        if !self.path.is_empty() {
-            write!(f, " {}:", self.path)?;
-        }
-        write!(f, " {}", self.message)
+        write!(f, "{}{}", self.place(), self.rest())
+    }
+}
+
+impl Problem {
+    /// `24:5:`, or nothing.
+    fn place(&self) -> String {
+        let place = self.spot.map(|spot| format!("{}:{}:", spot.line, spot.column));
+        place.unwrap_or_default()
+    }
+
+    /// ` limits[0].rate: what is wrong`
+    fn rest(&self) -> String {
+        let path = if self.path.is_empty() {
+            String::new()
+        } else {
+            format!(" {}:", self.path)
+        };
+        format!("{path} {}", self.message)
     }
 }
 

@@ -12,8 +12,10 @@ use super::pattern::{BadPattern, segments, spelled};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Box<[Segment]>);
 
+/// One segment of a glob.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Segment {
+pub(crate) enum Segment {
+    /// This, as a normalised path spells it.
     Literal(Box<str>),
     /// Has a `*`.
     Wild(Box<str>),
@@ -31,6 +33,24 @@ impl Glob {
         let glob = if glob == "**" { "/**" } else { glob };
         let segments = segments(glob)?.map(|segment| Segment::new(glob, segment));
         segments.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether this matches every path that `other` does, as far as their segments tell one by one. Some that do are not
+    /// found.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        let (mut own, mut others) = (self.0.iter(), other.0.iter());
+        loop {
+            match (own.next(), others.next()) {
+                (None, None) => return true,
+                (Some(Segment::AnyNumber), _) if own.len() == 0 => return true,
+                (Some(own), Some(other)) if own.includes(other) => {}
+                _ => return false,
+            }
+        }
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.0
     }
 
     /// Whether a normalised path matches.
@@ -99,7 +119,16 @@ impl Segment {
         })
     }
 
-    fn takes(&self, own: &str) -> bool {
+    fn includes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Wild(_), Self::Literal(text)) => self.takes(text),
+            (Self::Wild(wild), Self::Wild(_)) if **wild == *"*" => true,
+            _ => self == other,
+        }
+    }
+
+    /// Whether `own`, a segment of a path, matches.
+    pub(crate) fn takes(&self, own: &str) -> bool {
         match self {
             Self::Literal(text) => **text == *own,
             Self::Wild(text) => takes_wild(text, own),
@@ -197,7 +226,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn includes() {
+        for (wide, narrow, expected) in [
+            ("**", "/a/*/b", true),
+            ("/v1/**", "/v1/orders/**", true),
+            ("/v1/**", "/v1", true),
+            ("/v1/orders/**", "/v1/**", false),
+            ("/v1/*", "/v1/orders", true),
+            ("/v1/*", "/v1/o*", true),
+            ("/v1/o*", "/v1/*", false),
+            ("/v1/*", "/v1/**", false),
+            ("/**/x", "/a/x", false),
+        ] {
+            let [wide_glob, narrow_glob] = [wide, narrow].map(|glob| Glob::new(glob).unwrap());
+            assert_eq!(wide_glob.includes(&narrow_glob), expected, "{wide} {narrow}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_included_matches(
+            wide in "(/(a|\\*|a\\*|\\*\\*)){1,4}",
+            narrow in "(/(a|b|\\*|a\\*|\\*\\*)){1,4}",
+            path in "(/[ab]{1,2}){1,5}",
+        ) {
+            let [wide, narrow] = [wide, narrow].map(|glob| Glob::new(&glob).unwrap());
+            prop_assert!(!wide.includes(&narrow) || !narrow.matches(&path) || wide.matches(&path));
+        }
+
         #[test]
         fn as_globset_has_it(glob in "(/(a|b|ab|\\*|a\\*|\\*b|a\\*b\\*|\\*\\*)){1,5}", path in "(/[ab]{1,3}){1,5}") {
             // globset wants a separator where `**` takes nothing at the end: both spellings together are ours. One `**`

@@ -18,6 +18,7 @@ const MAX_PROBLEMS: usize = 1000;
 pub(in crate::config) struct Context<'a> {
     index: &'a Index,
     problems: Vec<Problem>,
+    warnings: Vec<Problem>,
     /// Paths of values that are not to be judged.
     unjudged: HashSet<String>,
     /// Keys that were probably meant by misspelled ones: they are not missing as well.
@@ -30,6 +31,7 @@ impl<'a> Context<'a> {
         Self {
             index,
             problems,
+            warnings: Vec::new(),
             unjudged,
             guessed: HashSet::new(),
         }
@@ -55,6 +57,29 @@ impl<'a> Context<'a> {
             let spot = Some(spot);
             self.problems.push(Problem { spot, path, message });
         }
+    }
+
+    /// The value at `place` is hardly what was meant.
+    pub(in crate::config) fn warn(&mut self, place: &Place<'_>, message: impl Into<String>) {
+        if self.warnings.len() < MAX_PROBLEMS {
+            self.warnings.push(Problem {
+                spot: Some(self.index.value(place)),
+                path: place.to_string(),
+                message: message.into(),
+            });
+        }
+    }
+
+    /// The warnings, in the order of the file.
+    pub(super) fn take_warnings(&mut self) -> Vec<Problem> {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        warnings.sort_by_key(|warning| warning.spot);
+        warnings
+    }
+
+    /// How many problems were told.
+    pub(super) fn told(&self) -> usize {
+        self.problems.len()
     }
 
     /// The value at `place` is wrong.

@@ -81,9 +81,32 @@ pub(super) fn header_value(scalar: &Scalar) -> Result<HeaderValue, String> {
 
 /// `match`, and what stands in its `not`.
 pub(super) fn matches(place: &Place<'_>, field: &Field<raw::Match>, cx: &mut Context<'_>) -> Match {
-    cx.mapping(place, field)
-        .map(|raw| match_of(place, raw, cx))
-        .unwrap_or_default()
+    let told = cx.told();
+    let matches = cx.mapping(place, field).map(|raw| match_of(place, raw, cx));
+    let matches = matches.unwrap_or_default();
+    if let Some(not) = &matches.not
+        && cx.told() == told
+        && includes(not, &matches)
+    {
+        let message = "leaves out all that `match` takes: the layer never applies, expected less";
+        cx.wrong(&place.key("not"), message);
+    }
+    matches
+}
+
+/// Whether `wide` certainly holds for all that the conditions of `narrow` hold for, apart from its `not`.
+fn includes(wide: &Match, narrow: &Match) -> bool {
+    /// Each of `narrow` is held by one of `wide`; an empty list holds everything.
+    fn all<T>(wide: &[T], narrow: &[T], holds: impl Fn(&T, &T) -> bool) -> bool {
+        let is_held = |narrow| wide.iter().any(|wide| holds(wide, narrow));
+        wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(is_held))
+    }
+    wide.not.is_none()
+        && all(&wide.paths, &narrow.paths, Glob::includes)
+        && all(&wide.methods, &narrow.methods, PartialEq::eq)
+        && all(&wide.hosts, &narrow.hosts, PartialEq::eq)
+        && all(&wide.ips, &narrow.ips, |wide, narrow| wide.contains(narrow))
+        && wide.headers.iter().all(|header| narrow.headers.contains(header))
 }
 
 fn match_of(place: &Place<'_>, raw: &raw::Match, cx: &mut Context<'_>) -> Match {

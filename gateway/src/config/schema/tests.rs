@@ -68,7 +68,10 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 fn checked(document: &Value) -> Option<Config> {
-    parse_with("f", &document.to_string(), &|_| Some("x".into())).ok()
+    let mut config = parse_with("f", &document.to_string(), &|_| Some("x".into())).ok()?;
+    // They tell places, and these documents differ in them.
+    config.warnings.clear();
+    Some(config)
 }
 
 /// The document, changed at `pointer`.
