@@ -30,6 +30,8 @@ mod outage;
 mod proxy;
 mod regression;
 mod reload;
+mod reload_counts;
+mod reload_load;
 mod retry_after;
 mod streaming;
 mod upstreams;

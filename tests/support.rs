@@ -13,6 +13,7 @@ pub(crate) mod redis;
 pub(crate) mod relay;
 pub(crate) mod settings;
 pub(crate) mod wait;
+pub(crate) mod ways;
 
 pub(crate) use algorithms::{Algorithm, FIVE, Quota};
 pub(crate) use client::Client;
@@ -27,3 +28,4 @@ pub(crate) use redis::Redis;
 pub(crate) use relay::Relay;
 pub(crate) use settings::Settings;
 pub(crate) use wait::{DEADLINE, pause, wait_for};
+pub(crate) use ways::Way;

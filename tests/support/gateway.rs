@@ -16,6 +16,7 @@ use super::{
     http::{get, request},
     settings::Settings,
     wait::{DEADLINE, wait_for},
+    ways,
 };
 
 /// A gateway that serves; it ends with this guard.
@@ -33,6 +34,7 @@ pub(crate) struct Launch {
     yaml: String,
     command: String,
     environment: Vec<(String, String)>,
+    is_mounted: bool,
 }
 
 impl Launch {
@@ -48,10 +50,20 @@ impl Launch {
         self
     }
 
+    /// Has its file behind links, as Kubernetes mounts a ConfigMap.
+    pub(crate) fn mounted(mut self) -> Self {
+        self.is_mounted = true;
+        self
+    }
+
     /// Starts it and waits until it is ready.
     pub(crate) async fn start(self) -> Gateway {
         let dir = TempDir::new().unwrap();
-        fs::write(dir.path().join("gateway.yaml"), &self.yaml).unwrap();
+        if self.is_mounted {
+            ways::mount(dir.path(), &self.yaml);
+        } else {
+            fs::write(dir.path().join("gateway.yaml"), &self.yaml).unwrap();
+        }
         let log = File::create(dir.path().join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_gateway"))
             .arg(self.command)
@@ -86,6 +98,7 @@ impl Gateway {
             yaml: yaml.to_owned(),
             command: "run".to_owned(),
             environment: Vec::new(),
+            is_mounted: false,
         }
     }
 
