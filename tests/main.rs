@@ -32,6 +32,7 @@ mod regression;
 mod reload;
 mod reload_counts;
 mod reload_load;
+mod reload_random;
 mod retry_after;
 mod streaming;
 mod upstreams;
