@@ -9,12 +9,14 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
 use crate::support::{
-    Gateway, Settings,
+    DEADLINE, Gateway, Settings,
     gateway::{check, run_gateway},
+    wait_for,
 };
 
 /// Runs the binary; its exit status, and all that it printed.
@@ -97,6 +99,48 @@ surprise: yes
     }
 }
 
+const DOUBTFUL: &str = "{name: l, key: ip, algorithm: token_bucket, rate: 50/s, burst: 5}";
+
+#[test]
+fn check_passes_what_is_doubtful_with_a_warning() {
+    let (status, text) = check(&Settings::answering().limit(DOUBTFUL).to_yaml());
+    assert_eq!(status, 0, "{text}");
+    let warning = text
+        .lines()
+        .find(|line| line.contains("warning: limits[0].burst: 5 pass at once"));
+    assert!(warning.is_some_and(|line| line.starts_with("gateway.yaml:")), "{text}");
+    assert!(text.contains(", 1 warning\n"), "{text}");
+    assert!(!text.contains('\x1b'), "colours where there is no terminal: {text}");
+}
+
+#[tokio::test]
+async fn warnings_are_logged_after_a_start_and_a_reload() {
+    let doubtful = |name: &str| DOUBTFUL.replace("name: l", &format!("name: {name}"));
+    let settings = Settings::answering().limit(&doubtful("l"));
+    let gateway = Gateway::with(&settings).start().await;
+    let warned = |place: &str| {
+        gateway
+            .log()
+            .contains(&format!(" {place}: 5 pass at once, but 50 in a second"))
+    };
+    assert!(warned("limits[0].burst"), "{}", gateway.log());
+    gateway.write_in_place(&settings.limit(&doubtful("m")));
+    wait_for(DEADLINE, "the warning", || {
+        std::future::ready(warned("limits[1].burst"))
+    })
+    .await;
+}
+
+#[test]
+fn the_schema_is_json() {
+    let dir = TempDir::new().unwrap();
+    let output = run_gateway(&["schema"], dir.path());
+    assert!(output.status.success());
+    let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["$defs"]["Redis"]["properties"]["timeout"]["default"], "50ms");
+}
+
 #[test]
 fn what_is_not_built_yet_is_refused_and_not_ignored() {
     for (section, key) in [
@@ -151,7 +195,7 @@ fn help_and_version() {
     let dir = TempDir::new().unwrap();
     let (status, text) = run(&["--help"], dir.path());
     assert_eq!(status, 0, "{text}");
-    for command in ["run", "check", "demo"] {
+    for command in ["run", "check", "demo", "schema"] {
         assert!(text.contains(command), "{text}");
     }
     let (status, text) = run(&["--version"], dir.path());

@@ -23,6 +23,9 @@ pub(in crate::config) struct Facts {
     pub(in crate::config) range: (u64, u64),
 }
 
+/// Greater bounds are those of the arithmetic, and say nothing to the reader.
+const MANY: u64 = 1 << 52;
+
 impl Facts {
     pub(in crate::config) const NONE: Self = Self {
         required: false,
@@ -36,7 +39,10 @@ impl Facts {
     /// The words that can stand there, or `kind`.
     pub(super) fn kind(&self, kind: &str) -> String {
         match self.words {
-            [] => kind.to_owned(),
+            [] => match self.range {
+                (min, max) if max < MANY => format!("{kind}, {min} to {max}"),
+                _ => kind.to_owned(),
+            },
             [word] => format!("`{word}`"),
             [words @ .., last] => {
                 let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
