@@ -5,7 +5,7 @@
 
 mod docs;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use docs::docs;
 

@@ -9,7 +9,12 @@ use super::*;
 const FILE: &str = "f";
 
 fn parsed(text: &str) -> Config {
-    parse_with(FILE, text, &|_| None).unwrap_or_else(|error| panic!("{error}\nin\n{text}"))
+    let config = parse_with(FILE, text, &|_| None).unwrap_or_else(|error| panic!("{error}\nin\n{text}"));
+    assert!(
+        text.len() > 10_000 || schema::tests::takes(text),
+        "not by the schema:\n{text}"
+    );
+    config
 }
 
 fn told(text: &str) -> String {

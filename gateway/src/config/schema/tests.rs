@@ -5,7 +5,7 @@ mod validate;
 use serde_json::{Value, json};
 
 use super::{
-    super::{Config, parse_with, raw::Key, tests::mistakes::MISTAKES},
+    super::{Config, document, parse_with, raw::Key, tests::mistakes::MISTAKES},
     definitions, schema,
 };
 use validate::is_valid;
@@ -142,6 +142,35 @@ fn what_is_said_of_keys_is_so() {
             }
         }
     }
+}
+
+/// The words that `check` names where it does not know one.
+fn expected_words(document: &Value) -> Vec<String> {
+    let error = parse_with("f", &document.to_string(), &|_| None).expect_err("an unknown word");
+    let error = error.to_string();
+    let (_, expected) = error.split_once(", expected ").unwrap_or_default();
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn no_word_is_left_unsaid() {
+    let (_, definitions) = definitions();
+    for (name, at, base) in &documents() {
+        let keys = definitions.0[name].keys.iter();
+        for key in keys.filter(|key| !key.facts.words.is_empty()) {
+            for word in expected_words(&with(base, at, key.name, Some(json!("another")))) {
+                let is_taken = checked(&with(base, at, key.name, Some(json!(word)))).is_some();
+                let is_said = key.facts.words.contains(&word.as_str());
+                assert!(is_said || !is_taken, "{name}.{}: {word} is taken", key.name);
+            }
+        }
+    }
+}
+
+/// Whether the schema takes what `check` takes.
+pub(in crate::config) fn takes(text: &str) -> bool {
+    let document = document::read(text, &|_| None, &mut Vec::new()).unwrap();
+    is_valid(&serde_json::to_value(document.value).unwrap(), &schema())
 }
 
 #[test]
