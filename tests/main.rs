@@ -11,6 +11,7 @@ mod support;
 
 mod admin;
 mod cases_arithmetic;
+mod cases_config;
 mod cases_contract;
 mod cases_counting;
 mod cases_edges;

@@ -391,9 +391,10 @@ fn syntax_fault(text: &str, marker: &Marker, info: &str) -> Fault {
     }
 }
 
-/// The first tab that indents `line`, or the one before it: the scanner may notice only at the next token.
+/// The first tab that indents `line`, or one beside it: the scanner may notice only at the next token, or name the begin of
+/// the value that the tab is in.
 fn tab_in_indentation(text: &str, line: usize) -> Option<Spot> {
-    [line, line.saturating_sub(1)].into_iter().find_map(|line| {
+    [line, line.saturating_sub(1), line + 1].into_iter().find_map(|line| {
         let content = text.lines().nth(line.checked_sub(1)?)?;
         let indentation = content.len() - content.trim_start_matches([' ', '\t']).len();
         let column = content[..indentation].find('\t')? + 1;

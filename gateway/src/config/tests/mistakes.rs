@@ -658,6 +658,11 @@ limits:
         "2:1: a tab in the indentation, expected spaces",
     ),
     (
+        "tab in the indentation, after a value",
+        "server:\n  drain: 1s\n\tworkers: 1\n",
+        "3:1: a tab in the indentation, expected spaces",
+    ),
+    (
         "bracket that is not closed",
         "listen: [127.0.0.1:8080
 admin: 127.0.0.1:9090
