@@ -38,7 +38,7 @@ struct Args {
 enum Command {
     /// Serve; a bare `gateway` is the same
     Run(ConfigArg),
-    /// Load and check as a reload would, and print every problem
+    /// Load and check as a reload would, and print every problem and warning
     Check(ConfigArg),
     /// Serve the shipped configuration on this machine, in front of a backend of its own, and say what to try
     Demo,

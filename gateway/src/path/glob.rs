@@ -227,6 +227,13 @@ mod tests {
     }
 
     #[test]
+    fn more_segments_than_the_stack_has_room_for() {
+        assert!(Glob::new(&"/a".repeat(256)).is_ok());
+        let error = Glob::new(&"/a".repeat(257)).unwrap_err().to_string();
+        assert_eq!(error, "has more than 256 segments, expected fewer");
+    }
+
+    #[test]
     fn includes() {
         for (wide, narrow, expected) in [
             ("**", "/a/*/b", true),

@@ -2,6 +2,9 @@
 
 use super::{BadPath, normalise};
 
+/// Segments of a template or a glob at most: they are walked on the stack.
+const MAX_SEGMENTS: usize = 256;
+
 /// A template or a glob that cannot be used: it has no meaning, or no normalised path would ever match it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -14,6 +17,11 @@ pub(super) fn segments(pattern: &str) -> Result<impl Iterator<Item = &str>, BadP
             "`{pattern}` does not begin with a slash, expected `/{pattern}`"
         )));
     };
+    if segments.split('/').nth(MAX_SEGMENTS).is_some() {
+        return Err(BadPattern(format!(
+            "has more than {MAX_SEGMENTS} segments, expected fewer"
+        )));
+    }
     if pattern.contains("//") {
         return Err(BadPattern(format!(
             "`{pattern}` has an empty segment, expected single slashes: requests' paths are normalised"

@@ -106,6 +106,7 @@ struct Search<'a, F> {
 }
 
 impl<F: Fn(&Route) -> bool> Search<'_, F> {
+    /// Whether a route below the node `at` is what is looked for, or the search is given up.
     fn finds(&mut self, at: usize, left: &[GlobSegment]) -> bool {
         let nodes = self.nodes;
         let Some(node) = nodes.get(at) else { return false };
@@ -123,6 +124,7 @@ impl<F: Fn(&Route) -> bool> Search<'_, F> {
                 let any = any.filter(|_| !text.is_empty());
                 literal.into_iter().chain(any).any(|next| self.finds(next, below))
             }
+            GlobSegment::Wild(_) if !self.spend(node.literals.len()) => true,
             GlobSegment::Wild(_) => {
                 let literals = node.literals.iter().filter(|(text, _)| first.takes(text));
                 let literals = literals.map(|(_, next)| *next);
@@ -137,12 +139,24 @@ impl<F: Fn(&Route) -> bool> Search<'_, F> {
 
     /// Whether one of these is what is looked for, or the search is given up.
     fn has(&mut self, candidates: &[usize]) -> bool {
-        let Some(steps_left) = self.steps_left.checked_sub(candidates.len() + 1) else {
+        if !self.spend(candidates.len() + 1) {
             return true;
-        };
-        self.steps_left = steps_left;
+        }
         let mut routes = candidates.iter().filter_map(|index| self.routes.get(*index));
         routes.any(&self.is_met)
+    }
+}
+
+impl<F> Search<'_, F> {
+    /// Whether so many steps are left; takes them.
+    fn spend(&mut self, steps: usize) -> bool {
+        match self.steps_left.checked_sub(steps) {
+            Some(left) => {
+                self.steps_left = left;
+                true
+            }
+            None => false,
+        }
     }
 }
 

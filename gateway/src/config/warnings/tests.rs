@@ -76,6 +76,14 @@ fn layers_that_no_route_leads_to() {
 }
 
 #[test]
+fn a_search_that_takes_too_long_is_given_up() {
+    let layer = "limits: {name: a, key: ip, algorithm: token_bucket, rate: 5/s, match: {path: '/**/x/**/y/**/z'}}\n";
+    let routes = (0..2_000).map(|n| format!("- {{path: '/{n}{}', respond: {{}}}}\n", "/x/y".repeat(20)));
+    let wide = format!("routes:\n{}{layer}", routes.collect::<String>());
+    assert_eq!(told(&wide), "");
+}
+
+#[test]
 fn a_layer_that_leaves_out_all_that_it_takes_is_wrong() {
     let never = "leaves out all that `match` takes: the layer never applies, expected less";
     for matches in [
