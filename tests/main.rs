@@ -10,6 +10,7 @@
 mod support;
 
 mod admin;
+mod admin_changes;
 mod cases_arithmetic;
 mod cases_config;
 mod cases_contract;
