@@ -53,10 +53,15 @@ fn write(beside: &Path, target: &Path, text: &str) -> io::Result<()> {
     }
     file.sync_all()?;
     fs::rename(beside, target)?;
-    match target.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
+    // The name is as good as written. Its folder may be one that we may write to but not read.
+    let folder = target.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all());
+    if let Err(error) = folder {
+        tracing::warn!(
+            "a loss of power may bring the former {} back: {error}",
+            target.display()
+        );
     }
+    Ok(())
 }
 
 #[cfg(test)]
