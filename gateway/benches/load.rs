@@ -2,13 +2,17 @@
 //!
 //! `cargo bench -p gateway --bench load`. Both steps together are to stay under 300 ms.
 
-use std::{fmt::Write as _, hint::black_box, sync::Arc};
+use std::{fmt::Write as _, hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use gateway::{
     config,
     snapshot::{Shared, Snapshot},
 };
+
+/// The program's: most of a load is small pieces of memory.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const FILE: &str = "gateway.yaml";
 const ROUTES: usize = 10_000;
@@ -44,7 +48,7 @@ fn load(criterion: &mut Criterion) {
     let shared = Shared::new(runtime.handle().clone());
 
     let mut group = criterion.benchmark_group("load");
-    group.sample_size(20);
+    group.sample_size(20).measurement_time(Duration::from_secs(10));
     group.bench_function("check", |bencher| bencher.iter_with_large_drop(parse));
     group.bench_function("build", |bencher| {
         let build = |config| Snapshot::build(1, config, &shared).expect("it can be built");
