@@ -162,6 +162,17 @@ async fn a_change_needs_the_token_that_runs() {
 }
 
 #[tokio::test]
+async fn a_page_of_another_origin_changes_nothing() {
+    let gateway = Gateway::with(&answering("one")).start().await;
+    let mut put = request("PUT", "/api/config").header("Origin", "http://gateway.test");
+    put.body = answering("two").to_yaml().into_bytes();
+    // Its host is that of the origin, too, as after DNS rebinding.
+    let answer = Client::to(gateway.admin()).send(&put).await;
+    assert_eq!(answer.status, 403, "{answer:?}");
+    assert_eq!(gateway.client().get("/").await.text(), "one");
+}
+
+#[tokio::test]
 async fn behind_links_the_file_is_replaced_and_the_links_stay() {
     let gateway = Gateway::with(&answering("one")).mounted().start().await;
     let answer = gateway.put_config(&answering("two").to_yaml()).await;

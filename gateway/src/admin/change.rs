@@ -2,11 +2,18 @@
 //!
 //! They are rare and may be large, so few are under way at once, and the body of one has bounds of size and time.
 
-use std::{convert::Infallible, error::Error, hint::black_box, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    error::Error,
+    hint::black_box,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::{
     HeaderMap, Request, StatusCode,
-    header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use http_body_util::{BodyExt as _, LengthLimitError, Limited, combinators::UnsyncBoxBody};
 use hyper::body::{Body, Bytes};
@@ -97,18 +104,17 @@ pub(super) async fn answer<B>(
 where
     B: Body<Data = Bytes> + Send + 'static,
 {
-    let answer = if token.is_none_or(|token| bears(request.headers(), token)) {
-        let body = request.into_body().map_err(|_| Broken).boxed_unsync();
-        let made = changes.oneshot(Call { change, body }).await;
-        made.unwrap_or_else(|_| overloaded())
-    } else {
-        let mut answer = problem(
-            StatusCode::UNAUTHORIZED,
-            "expected `Authorization: Bearer` with the token of `admin`",
-        );
-        let scheme = HeaderValue::from_static("Bearer");
-        answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-        answer
+    let answer = match token {
+        Some(token) if !bears(request.headers(), token) => unauthorized(),
+        None if is_of_a_foreign_page(request.headers()) => {
+            let detail = "pages of other origins may change nothing; set a token of `admin`";
+            problem(StatusCode::FORBIDDEN, detail)
+        }
+        _ => {
+            let body = request.into_body().map_err(|_| Broken).boxed_unsync();
+            let made = changes.oneshot(Call { change, body }).await;
+            made.unwrap_or_else(|_| overloaded())
+        }
     };
     let (call, status) = (change.name(), answer.status().as_u16());
     if answer.status().is_success() {
@@ -117,6 +123,33 @@ where
         tracing::warn!(%client, call, status, "admin call failed");
     }
     answer
+}
+
+fn unauthorized() -> Answer {
+    let detail = "expected `Authorization: Bearer` with the token of `admin`";
+    let mut answer = problem(StatusCode::UNAUTHORIZED, detail);
+    let scheme = HeaderValue::from_static("Bearer");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    answer
+}
+
+/// Whether a browser sends this for a page that is not ours. A page may be given the name of a loopback address (DNS
+/// rebinding), and then is of the same origin as this listener: hence only addresses, and `localhost`, are ours.
+fn is_of_a_foreign_page(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(ORIGIN) else {
+        return false;
+    };
+    let host = headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    let is_ours = host.parse::<SocketAddr>().is_ok()
+        || host.parse::<IpAddr>().is_ok()
+        || host
+            .split(':')
+            .next()
+            .is_some_and(|name| name.eq_ignore_ascii_case("localhost"));
+    !is_ours || origin.as_bytes() != format!("http://{host}").as_bytes()
 }
 
 /// Whether the request has this token (RFC 6750, section 2.1).
@@ -250,6 +283,35 @@ mod tests {
             &["Bearer s3cret", "Bearer s3cret"],
         ] {
             assert!(!bears(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn only_pages_of_this_listener_may_change_something() {
+        let is_foreign = |host: &str, origin: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, host.parse().unwrap());
+            if !origin.is_empty() {
+                headers.insert(ORIGIN, origin.parse().unwrap());
+            }
+            is_of_a_foreign_page(&headers)
+        };
+        for (host, origin) in [
+            ("gateway.test", ""),
+            ("127.0.0.1:9090", "http://127.0.0.1:9090"),
+            ("[::1]:9090", "http://[::1]:9090"),
+            ("localhost:9090", "http://localhost:9090"),
+        ] {
+            assert!(!is_foreign(host, origin), "{host} {origin}");
+        }
+        for (host, origin) in [
+            ("127.0.0.1:9090", "http://evil.test"),
+            ("127.0.0.1:9090", "http://127.0.0.1:8080"),
+            ("127.0.0.1:9090", "null"),
+            ("rebound.test:9090", "http://rebound.test:9090"),
+            ("localhost.evil.test:9090", "http://localhost.evil.test:9090"),
+        ] {
+            assert!(is_foreign(host, origin), "{host} {origin}");
         }
     }
 
