@@ -1,17 +1,9 @@
-//! A changed file is taken whole or not at all, while the gateway serves, and counts are kept.
+//! A changed file is taken whole or not at all, while the gateway serves.
 
-use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fs, sync::Arc, time::Duration};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
 
 use crate::support::{
     Algorithm, Client, DEADLINE, FIVE, Gateway, Origin, Raw, Redis, Settings, Step, Tally, get, pause, wait_for,
@@ -29,126 +21,12 @@ fn version(number: u64, limit: u64) -> Settings {
     })
 }
 
-/// Clients that ask for the version all the time, and notice an old one.
-struct Watchers {
-    /// The version that is known to be in force: an answer to a request sent later must not be older.
-    in_force: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-    tasks: Vec<JoinHandle<u64>>,
-}
-
-impl Watchers {
-    fn of(gateway: &Gateway, count: usize) -> Self {
-        let (in_force, stop) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicBool::new(false)));
-        let watch = || {
-            let (in_force, stop) = (Arc::clone(&in_force), Arc::clone(&stop));
-            let mut client = gateway.client();
-            tokio::spawn(async move {
-                let mut answers = 0;
-                while !stop.load(Ordering::SeqCst) {
-                    let oldest = in_force.load(Ordering::SeqCst);
-                    let answer = client.get("/version").await;
-                    assert!(answer.passed(), "{answer:?}");
-                    let version: u64 = answer.text().parse().unwrap();
-                    assert!(
-                        version >= oldest,
-                        "version {version} answered after {oldest} was in force"
-                    );
-                    answers += 1;
-                    tokio::task::yield_now().await;
-                }
-                answers
-            })
-        };
-        let tasks = (0..count).map(|_| watch()).collect();
-        Self { in_force, stop, tasks }
-    }
-
-    /// Says that this version is in force from now on.
-    fn expect(&self, version: u64) {
-        self.in_force.store(version, Ordering::SeqCst);
-    }
-
-    /// Ends them. How many answers they saw.
-    async fn end(self) -> u64 {
-        self.stop.store(true, Ordering::SeqCst);
-        let mut answers = 0;
-        for task in self.tasks {
-            answers += task.await.unwrap();
-        }
-        answers
-    }
-}
-
 /// Waits until the version is the one, asked afresh each time.
 async fn is_in_force(gateway: &Gateway, version: u64) {
     wait_for(DEADLINE, &format!("version {version}"), || async {
         gateway.client().get("/version").await.text() == version.to_string()
     })
     .await;
-    // A worker that has not taken the new snapshot yet would be the fault that this looks for.
-}
-
-/// How many of 20 pass for each algorithm.
-async fn passed(gateway: &Gateway) -> [usize; 5] {
-    let mut passed = [0; 5];
-    for (count, algorithm) in passed.iter_mut().zip(FIVE) {
-        let request = get(&algorithm.path()).header("x-user-id", "one");
-        *count = gateway
-            .client()
-            .repeat(20, &request)
-            .await
-            .iter()
-            .collect::<Tally>()
-            .passed();
-    }
-    passed
-}
-
-async fn reload_under_load(store: impl Fn(Settings) -> Settings) {
-    let gateway = Gateway::with(&store(version(1, 15))).start().await;
-    assert_eq!(passed(&gateway).await, [15; 5], "the quota of the first version");
-    let watchers = Watchers::of(&gateway, 8);
-    for number in 2..=9 {
-        // Reordered, too: counters follow the name.
-        let limit = if number < 9 { 15 } else { 18 };
-        let settings = store(version(number, limit));
-        if number % 2 == 0 {
-            gateway.write_in_place(&settings);
-        } else {
-            gateway.write_by_rename(&settings);
-        }
-        is_in_force(&gateway, number).await;
-        watchers.expect(number);
-        if number == 5 {
-            assert_eq!(passed(&gateway).await, [0; 5], "a reload refilled a counter");
-        }
-    }
-    let answers = watchers.end().await;
-    assert!(answers > 100, "only {answers} requests during the reloads");
-    // Three more in a day; a bucket's fraction came back meanwhile, but no whole unit.
-    assert_eq!(
-        passed(&gateway).await,
-        [3; 5],
-        "what was used stays used, and the new limit counts"
-    );
-    assert!(
-        gateway
-            .metric("gateway_config_reloads_total", &[("outcome", "applied")])
-            .await
-            >= 8.0
-    );
-}
-
-#[tokio::test]
-async fn reloads_under_load_fail_nothing_and_refill_nothing_in_memory() {
-    reload_under_load(|settings| settings).await;
-}
-
-#[tokio::test]
-async fn reloads_under_load_fail_nothing_and_refill_nothing_in_redis() {
-    let redis = Redis::start().await;
-    reload_under_load(|settings| settings.counting_in(&redis, "reload")).await;
 }
 
 #[tokio::test]

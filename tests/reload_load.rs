@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::support::{FIVE, Gateway, Request, Settings, Way, get, pause, wait_for};
+use crate::support::{FIVE, Gateway, Redis, Request, Settings, Way, get, pause, wait_for};
 
 /// Reloads by each way.
 const RELOADS: u64 = 20;
@@ -28,7 +28,7 @@ const IN_FORCE: Duration = Duration::from_secs(3);
 const LIMIT: u64 = 5;
 
 /// Answers `/version` with the number of the version, and limits everything else.
-fn version(number: u64) -> String {
+fn version(number: u64) -> Settings {
     let route = format!("{{name: version, path: /version, respond: {{body: \"{number}\"}}}}");
     let settings = Settings::new()
         .section("log: {access: false}")
@@ -37,10 +37,9 @@ fn version(number: u64) -> String {
     // Another order each time: counters follow the name.
     let mut order = FIVE;
     order.rotate_left(usize::try_from(number).unwrap() % FIVE.len());
-    let limits = order.iter().fold(settings, |settings, algorithm| {
+    order.iter().fold(settings, |settings, algorithm| {
         settings.limit(&algorithm.layer("header:x-user-id", LIMIT, "1d"))
-    });
-    limits.to_yaml()
+    })
 }
 
 fn limited() -> impl Iterator<Item = Request> {
@@ -110,7 +109,7 @@ impl Load {
     }
 }
 
-async fn reloads_under_load(gateway: Gateway, ways: &[Way]) {
+async fn reloads_under_load(gateway: Gateway, ways: &[Way], file: impl Fn(u64) -> String) {
     for request in limited() {
         let answers = gateway.client().repeat(6, &request).await;
         assert_eq!(answers.iter().filter(|answer| answer.passed()).count(), 5);
@@ -121,7 +120,7 @@ async fn reloads_under_load(gateway: Gateway, ways: &[Way]) {
         let mut longest = Duration::ZERO;
         for _ in 0..RELOADS {
             number += 1;
-            gateway.write(way, &version(number)).await;
+            gateway.write(way, &file(number)).await;
             let written = Instant::now();
             wait_for(IN_FORCE, &format!("version {number}, by {way:?}"), || async {
                 gateway.client().get("/version").await.text() == number.to_string()
@@ -151,7 +150,8 @@ async fn reloads_under_load(gateway: Gateway, ways: &[Way]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_every_way_of_writing() {
-    let gateway = Gateway::with_yaml(&version(1)).start().await;
+    let file = |number| version(number).to_yaml();
+    let gateway = Gateway::with_yaml(&file(1)).start().await;
     let ways = [
         Way::InPlace,
         Way::Rename,
@@ -161,11 +161,13 @@ async fn by_every_way_of_writing() {
         Way::Post,
         Way::Put,
     ];
-    reloads_under_load(gateway, &ways).await;
+    reloads_under_load(gateway, &ways, file).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_a_swapped_config_map() {
-    let gateway = Gateway::with_yaml(&version(1)).mounted().start().await;
-    reloads_under_load(gateway, &[Way::ConfigMap]).await;
+async fn by_a_swapped_config_map_with_the_counts_in_redis() {
+    let redis = Redis::start().await;
+    let file = |number| version(number).counting_in(&redis, "load").to_yaml();
+    let gateway = Gateway::with_yaml(&file(1)).mounted().start().await;
+    reloads_under_load(gateway, &[Way::ConfigMap], file).await;
 }
