@@ -13,6 +13,9 @@ use serde_json::{Map, Value, json};
 
 use super::raw::{self, Definitions, Facts, Shape as _};
 
+/// Mappings that have one of two keys.
+const EITHER: &[(&str, [&str; 2])] = &[("Route", ["upstream", "respond"]), ("Store", ["memory", "redis"])];
+
 /// The schema (draft 2020-12).
 #[must_use]
 pub fn schema() -> Value {
@@ -34,5 +37,10 @@ pub fn schema() -> Value {
 fn definitions() -> (Value, Definitions) {
     let mut definitions = Definitions::default();
     let root = raw::Config::schema(&mut definitions, &Facts::NONE).unwrap_or_default();
+    for (name, [one, other]) in EITHER {
+        if let Some(definition) = definitions.0.get_mut(name) {
+            definition.schema["oneOf"] = json!([{"required": [one]}, {"required": [other]}]);
+        }
+    }
     (root, definitions)
 }

@@ -192,6 +192,28 @@ fn a_default_is_what_is_so_without_the_key() {
 }
 
 #[test]
+fn one_of_two_keys_is_one() {
+    let schema = schema();
+    for (document, is_fine) in [
+        (json!({"routes": [{"path": "/a"}]}), false),
+        (json!({"routes": [{"path": "/a", "respond": {}}]}), true),
+        (
+            json!({"routes": [{"path": "/a", "respond": {}, "upstream": "orders"}]}),
+            false,
+        ),
+        (json!({"store": {}}), false),
+        (json!({"store": {"memory": {}}}), true),
+        (
+            json!({"store": {"memory": {}, "redis": {"url": "redis://127.0.0.1"}}}),
+            false,
+        ),
+    ] {
+        assert_eq!(is_valid(&document, &schema), is_fine, "{document}");
+        assert_eq!(checked(&document).is_some(), is_fine, "{document}");
+    }
+}
+
+#[test]
 fn files_that_are_shipped_are_valid() {
     let schema = schema();
     let read = |name: &str| std::fs::read_to_string(format!("{ROOT}/{name}")).unwrap();

@@ -21,6 +21,15 @@ fn holds(value: &Value, schema: &Value, root: &Value) -> bool {
             .unwrap()
             .iter()
             .any(|schema| holds(value, schema, root)),
+        "oneOf" => {
+            argument
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|schema| holds(value, schema, root))
+                .count()
+                == 1
+        }
         "enum" => argument.as_array().unwrap().contains(value),
         "type" => match argument.as_str().unwrap() {
             "object" => value.is_object(),
