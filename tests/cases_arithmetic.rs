@@ -94,9 +94,9 @@ async fn a_leaky_bucket_leaks_steadily_while_it_is_hit() {
 /// more often than the rate gives.
 const ODD_RATES: [(&str, u64, u64, u64, u64); 4] = [
     ("700/60s", 700, 60_000, 10, 1),
-    ("40000/60s", 40_000, 60_000, 200, 10),
-    ("120000/60s", 120_000, 60_000, 600, 30),
-    ("2500/1s", 2_500, 1_000, 750, 40),
+    ("40000/60s", 40_000, 60_000, 500, 25),
+    ("120000/60s", 120_000, 60_000, 1_500, 75),
+    ("2500/1s", 2_500, 1_000, 1_875, 100),
 ];
 
 async fn keeps_the_rate(gateway: &Gateway, algorithm: Algorithm, index: usize) {
