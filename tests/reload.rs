@@ -138,3 +138,45 @@ async fn a_write_under_another_name_is_noticed() {
     })
     .await;
 }
+
+// Every request got 503, and the reload was told as applied.
+#[tokio::test]
+async fn a_store_that_answers_is_not_given_up_for_one_that_does_not() {
+    let redis = Redis::start().await;
+    let settings = Settings::answering()
+        .counting_in(&redis, "kept")
+        .limit("{name: few, key: ip, algorithm: fixed_window, limit: 3, window: 1d}");
+    let gateway = Gateway::with(&settings).start().await;
+    let port = redis.address().port();
+    let urls = [
+        "redis://127.0.0.1:1/0".to_owned(),
+        format!("redis://127.0.0.1:{port}/99"),
+    ];
+    for (rejected, url) in urls.iter().enumerate() {
+        let store = format!("{{redis: {{url: \"{url}\", on_failure: closed}}}}");
+        gateway.write_by_rename(&settings.clone().store(&store));
+        wait_for(DEADLINE, "the rejection", async || {
+            let labels = [("outcome", "rejected")];
+            gateway.metric("gateway_config_reloads_total", &labels).await > rejected as f64
+        })
+        .await;
+        assert!(gateway.client().get("/").await.passed(), "{url}");
+    }
+    assert_eq!(
+        gateway.client().get("/").await.remaining(),
+        0,
+        "one counter all the time"
+    );
+}
+
+// A pipe in the file's place was waited for, and no later change was ever read.
+#[tokio::test]
+async fn a_pipe_in_the_place_of_the_file_stops_nothing() {
+    let gateway = Gateway::with(&version(1, 15)).start().await;
+    let path = gateway.config_path();
+    fs::remove_file(&path).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    gateway.status_says("/config/last_reload/outcome", "rejected").await;
+    gateway.write_by_rename(&version(2, 15));
+    is_in_force(&gateway, 2).await;
+}

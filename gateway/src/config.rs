@@ -46,6 +46,13 @@ pub fn read(path: &Path) -> Result<Arc<str>, ConfigError> {
     let unreadable =
         |error: std::io::Error| ConfigError::whole_file(path.display().to_string(), format!("cannot be read: {error}"));
     let mut bytes = Vec::new();
+    // A pipe would be waited for, and with it every later change of the file.
+    if !path.metadata().map_err(unreadable)?.is_file() {
+        return Err(ConfigError::whole_file(
+            path.display().to_string(),
+            "is not a file, expected one",
+        ));
+    }
     let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     decode(path, bytes)

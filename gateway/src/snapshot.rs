@@ -101,7 +101,10 @@ impl Shared {
         if let Some(store) = running.and_then(|running| running.store.upgrade()) {
             return Ok(store);
         }
-        let store = Arc::new(CounterStore::start(config, self)?);
+        // A store that answers is not given up for one that does not. At a start, and while Redis is away, there is none.
+        let mut running = stores.iter().filter_map(|running| running.store.upgrade());
+        let must_answer = running.any(|store| store.health() == Health::Connected);
+        let store = Arc::new(CounterStore::start(config, self, must_answer)?);
         stores.push(Running {
             settings: config.clone(),
             store: Arc::downgrade(&store),
@@ -182,7 +185,7 @@ pub enum CounterStore {
 
 impl CounterStore {
     /// Blocks: not for a task.
-    fn start(config: &config::Store, shared: &Shared) -> Result<Self, BuildError> {
+    fn start(config: &config::Store, shared: &Shared, must_answer: bool) -> Result<Self, BuildError> {
         Ok(match config {
             config::Store::Memory { max_keys } => {
                 Self::Memory(Arc::new(MemoryStore::new(Arc::new(shared.clock), *max_keys)))
@@ -197,6 +200,9 @@ impl CounterStore {
                 let started = RedisStore::start_observed(config, &shared.control, shared.metrics.store());
                 let store = started.map_err(BuildError::Store)?;
                 if !shared.control.block_on(store.wait_connected(FIRST_CONNECTION)) {
+                    if must_answer {
+                        return Err(BuildError::StoreAway);
+                    }
                     tracing::warn!("redis does not answer yet: layers go by their failure policies until it does");
                 }
                 Self::Redis(Arc::new(store))
@@ -293,6 +299,9 @@ pub enum BuildError {
     /// The store's settings cannot be used.
     #[error("the store cannot be set up")]
     Store(#[source] StoreError),
+    /// Nothing answers at a changed store: what runs goes on with the old one.
+    #[error("the changed store does not answer, or does not let the gateway in")]
+    StoreAway,
 }
 
 impl Snapshot {
@@ -302,7 +311,7 @@ impl Snapshot {
     /// changed one starts here, before the swap.
     ///
     /// # Errors
-    /// Where the store's settings cannot be used.
+    /// Where the store's settings cannot be used, or nothing answers there while the running one does.
     pub fn build(version: u64, config: Arc<Config>, shared: &Arc<Shared>) -> Result<Self, BuildError> {
         let key_secret = match &config.store {
             config::Store::Redis(redis) => redis.key_secret.as_deref(),

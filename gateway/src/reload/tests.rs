@@ -199,14 +199,14 @@ async fn what_cannot_be_read_is_rejected_by_every_trigger() {
         match what {
             "is not UTF-8" => fs::write(&running.path, b"listen: \xff").unwrap(),
             "the file is too large" => fs::write(&running.path, vec![b'#'; 17 << 20]).unwrap(),
-            "cannot be read: Is a directory" => fs::create_dir(&running.path).unwrap(),
+            "is not a file, expected one" => fs::create_dir(&running.path).unwrap(),
             _ => symlink(&running.path, &running.path).unwrap(),
         }
     };
     for what in [
         "is not UTF-8",
         "the file is too large",
-        "cannot be read: Is a directory",
+        "is not a file, expected one",
         "cannot be read: Too many levels of symbolic links",
     ] {
         replace(what);

@@ -33,10 +33,15 @@ pub(super) fn listen(raw: &raw::Config, cx: &mut Context<'_>) -> Vec<SocketAddr>
             }
         };
         let Some(address) = address else { return };
-        if address.port() != 0 && addresses.contains(&address) {
+        if addresses.contains(&address) && address.port() != 0 {
             cx.wrong(
                 place,
                 format!("`{address}` stands here a second time, expected it once"),
+            );
+        } else if let Some(other) = addresses.iter().find(|other| meet(**other, address)) {
+            cx.wrong(
+                place,
+                format!("`{address}` and `{other}` cover each other, expected one of them"),
             );
         }
         addresses.push(address);
@@ -94,12 +99,22 @@ fn token(scalar: &raw::Scalar) -> Result<&str, String> {
 
 /// No two listeners can have one address.
 pub(super) fn distinct(listen: &[SocketAddr], admin: &Admin, raw: &raw::Config, cx: &mut Context<'_>) {
-    if admin.address.port() != 0 && listen.contains(&admin.address) {
+    let address = admin.address;
+    if let Some(other) = listen.iter().find(|other| meet(**other, address)) {
         let key = if raw.admin.is_present() { "admin" } else { "listen" };
-        let message = format!(
-            "`{}` is both `listen` and `admin`, expected different addresses",
-            admin.address
-        );
+        let message = if *other == address {
+            format!("`{address}` is both `listen` and `admin`, expected different addresses")
+        } else {
+            format!("`listen` at `{other}` and `admin` at `{address}` cover each other, expected different ports")
+        };
         cx.wrong(&Place::Root.key(key), message);
     }
+}
+
+/// Whether two listeners would have one address: a wildcard has all of them, and the one of IPv6 those of IPv4 as well.
+fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+    let covers = |wide: SocketAddr, narrow: SocketAddr| {
+        wide.ip().is_unspecified() && (wide.is_ipv6() || wide.is_ipv4() == narrow.is_ipv4())
+    };
+    one.port() == other.port() && one.port() != 0 && (one == other || covers(one, other) || covers(other, one))
 }

@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use http::{HeaderName, HeaderValue, Method};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::path::Glob;
 
@@ -96,16 +97,19 @@ pub(super) fn matches(place: &Place<'_>, field: &Field<raw::Match>, cx: &mut Con
 
 /// Whether `wide` certainly holds for all that the conditions of `narrow` hold for, apart from its `not`.
 fn includes(wide: &Match, narrow: &Match) -> bool {
-    /// Each of `narrow` is held by one of `wide`; an empty list holds everything.
-    fn all<T>(wide: &[T], narrow: &[T], holds: impl Fn(&T, &T) -> bool) -> bool {
+    /// Each of `narrow` is held by one of `wide`; an empty list holds `everything`, where that can be written.
+    fn all<T>(wide: &[T], narrow: &[T], everything: &[T], holds: impl Fn(&T, &T) -> bool) -> bool {
+        let narrow = if narrow.is_empty() { everything } else { narrow };
         let is_held = |narrow| wide.iter().any(|wide| holds(wide, narrow));
         wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(is_held))
     }
+    let every_path = Glob::new("/**").ok();
+    let every_ip = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
     wide.not.is_none()
-        && all(&wide.paths, &narrow.paths, Glob::includes)
-        && all(&wide.methods, &narrow.methods, PartialEq::eq)
-        && all(&wide.hosts, &narrow.hosts, PartialEq::eq)
-        && all(&wide.ips, &narrow.ips, |wide, narrow| wide.contains(narrow))
+        && all(&wide.paths, &narrow.paths, every_path.as_slice(), Glob::includes)
+        && all(&wide.methods, &narrow.methods, &[], PartialEq::eq)
+        && all(&wide.hosts, &narrow.hosts, &[], PartialEq::eq)
+        && all(&wide.ips, &narrow.ips, &every_ip, |wide, narrow| wide.contains(narrow))
         && wide.headers.iter().all(|header| narrow.headers.contains(header))
 }
 
@@ -158,7 +162,13 @@ fn headers(
         let place = place.key(name);
         let name = header_name(name).map_err(|message| cx.wrong_key(&place, message));
         let value = cx.read(&place, field, header_value);
-        headers.extend(name.ok().zip(value));
+        let header = name.ok().zip(value);
+        if let Some((name, _)) = &header
+            && headers.iter().any(|(other, _)| other == name)
+        {
+            cx.wrong_key(&place, format!("`{name}` stands here a second time, expected it once"));
+        }
+        headers.extend(header);
     }
     headers
 }

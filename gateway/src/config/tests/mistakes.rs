@@ -569,6 +569,18 @@ routes:
         "1:9: listen: `127.0.0.1:9090` is both `listen` and `admin`, expected different addresses",
     ),
     (
+        "one address for both, by a wildcard",
+        "listen: 0.0.0.0:9090\n",
+        "1:9: listen: `listen` at `0.0.0.0:9090` and `admin` at `127.0.0.1:9090` cover each other, expected different ports",
+    ),
+    (
+        "a header that must have two values",
+        "limits:
+  - {name: a, key: ip, algorithm: fixed_window, limit: 1, window: 1s, match: {headers: {x-a: b, X-A: c}}}
+",
+        "2:97: limits[0].match.headers.X-A: `x-a` stands here a second time, expected it once",
+    ),
+    (
         "endpoint with a path",
         "upstreams:
   app: {endpoints: 'http://127.0.0.1:8000/api'}

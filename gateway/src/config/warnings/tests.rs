@@ -91,6 +91,8 @@ fn a_layer_that_leaves_out_all_that_it_takes_is_wrong() {
         "{path: '/v1/*', methods: GET, not: {path: '/v1/**'}}",
         "{ip: [10.1.0.0/16], headers: {x-a: b}, not: {ip: 10.0.0.0/8}}",
         "{methods: [GET], not: {methods: [POST, GET]}}",
+        "{not: {path: '/**'}}",
+        "{methods: [GET], not: {ip: [0.0.0.0/0, '::/0']}}",
     ] {
         let told = matched(matches);
         assert!(
