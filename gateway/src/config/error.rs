@@ -25,6 +25,11 @@ pub struct Problem {
     pub message: String,
 }
 
+/// Characters of a message that are told: it may quote any value of the file.
+const LONGEST_MESSAGE: usize = 500;
+/// Characters of a line of the file that are shown.
+const LONGEST_EXCERPT: usize = 160;
+
 /// A position in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
@@ -118,10 +123,11 @@ fn render(file: &str, text: &str, problems: &[Problem], word: Option<&str>, is_c
             continue;
         };
         let number = spot.line.to_string();
-        let left = line.chars().count().saturating_sub(spot.column - 1);
+        let (line, column) = excerpt(line, spot.column - 1);
+        let left = line.chars().count().saturating_sub(column);
         let carets = "^".repeat(spot.width.clamp(1, left.max(1)));
         // A tab before the caret stays a tab, so that the two lines keep step.
-        let before = line.chars().take(spot.column - 1);
+        let before = line.chars().take(column);
         let before: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let gap = " ".repeat(number.len());
         out.push_str(&format!(
@@ -129,6 +135,43 @@ fn render(file: &str, text: &str, problems: &[Problem], word: Option<&str>, is_c
         ));
     }
     out
+}
+
+/// As much of a line as fits a terminal, with `column` (from 0) in it, and where that is then. What would move the cursor
+/// is replaced.
+fn excerpt(line: &str, column: usize) -> (String, usize) {
+    let is_long = line.chars().nth(LONGEST_EXCERPT).is_some();
+    let start = if is_long {
+        column.saturating_sub(LONGEST_EXCERPT / 3)
+    } else {
+        0
+    };
+    let shown = line.chars().skip(start).take(LONGEST_EXCERPT);
+    let harmless = |c: char| {
+        if c.is_control() && c != '\t' {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    (shown.map(harmless).collect(), column - start)
+}
+
+/// A message as one line of bounded length, whatever it quotes: what is left out is in its middle.
+fn one_line(message: &str) -> String {
+    let count = message.chars().count();
+    let cut = count > LONGEST_MESSAGE;
+    let (begin, end) = (LONGEST_MESSAGE * 2 / 3, count.saturating_sub(LONGEST_MESSAGE / 3));
+    let mut line = String::new();
+    for (at, c) in message.chars().enumerate() {
+        match c {
+            _ if cut && at == begin => line.push('\u{2026}'),
+            _ if cut && (begin..end).contains(&at) => {}
+            _ if c.is_control() => line.extend(c.escape_default()),
+            _ => line.push(c),
+        }
+    }
+    line
 }
 
 impl fmt::Display for ConfigError {
@@ -171,9 +214,9 @@ impl Problem {
         let path = if self.path.is_empty() {
             String::new()
         } else {
-            format!(" {}:", self.path)
+            format!(" {}:", one_line(&self.path))
         };
-        format!("{path} {}", self.message)
+        format!("{path} {}", one_line(&self.message))
     }
 }
 

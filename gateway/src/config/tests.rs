@@ -71,6 +71,20 @@ gateway.yaml:2:10: server.drain: 10 has no unit, expected a duration such as `10
 }
 
 #[test]
+fn what_a_value_holds_cannot_take_the_terminal_over() {
+    let long = format!(
+        "limits: []\nlog: {{access: true, level: \"\\e[31m\\n{}\"}}\n",
+        "x".repeat(10_000)
+    );
+    let error = parse("gateway.yaml", &long).unwrap_err();
+    let shown = error.render(false);
+    assert!(shown.starts_with("gateway.yaml:2:28: log.level:"), "{shown}");
+    assert!(shown.contains("expected"), "{shown}");
+    assert!(shown.len() < 1500 && shown.lines().count() == 3, "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+}
+
+#[test]
 fn an_empty_mapping_has_the_defaults() {
     let config = parsed("{}");
     assert_eq!(config.listen, ["127.0.0.1:8080".parse().unwrap()]);
