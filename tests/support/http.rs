@@ -79,12 +79,7 @@ impl Response {
 
     /// All values of a header, in order.
     pub(crate) fn header_lines(&self, name: &str) -> Vec<&str> {
-        let named = |(key, _): &&(String, String)| key.eq_ignore_ascii_case(name);
-        self.headers
-            .iter()
-            .filter(named)
-            .map(|(_, value)| value.as_str())
-            .collect()
+        lines_named(&self.headers, name)
     }
 
     /// The first value of a header as a whole number.
@@ -138,4 +133,10 @@ impl Response {
     pub(crate) fn denied(&self) -> bool {
         self.status == 429
     }
+}
+
+/// All values of a header among `headers`, in order.
+pub(crate) fn lines_named<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
+    let named = headers.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value.as_str()).collect()
 }

@@ -14,7 +14,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::wait::{DEADLINE, wait_for};
+use super::{
+    http::lines_named,
+    wait::{DEADLINE, wait_for},
+};
 
 /// A request as the origin read it.
 #[derive(Clone, Debug)]
@@ -29,12 +32,7 @@ pub(crate) struct Seen {
 impl Seen {
     /// All values of a header, in order.
     pub(crate) fn header_lines(&self, name: &str) -> Vec<&str> {
-        let named = |(key, _): &&(String, String)| key.eq_ignore_ascii_case(name);
-        self.headers
-            .iter()
-            .filter(named)
-            .map(|(_, value)| value.as_str())
-            .collect()
+        lines_named(&self.headers, name)
     }
 
     /// The first value of a header.
