@@ -146,11 +146,6 @@ fn what_is_not_built_yet_is_refused_and_not_ignored() {
     for (section, key) in [
         ("jwt: {jwks_file: keys.json}", "jwt"),
         ("tracing: {otlp: \"http://127.0.0.1:4317\"}", "tracing"),
-        ("store: {redis: {url: \"rediss://127.0.0.1:6379\"}}", "store.redis.url"),
-        (
-            "store: {redis: {url: \"redis-cluster://127.0.0.1:7000,127.0.0.1:7001\"}}",
-            "store.redis.url",
-        ),
         ("responses: {cors: {allow_origin: \"*\"}}", "responses.cors"),
     ] {
         let (status, text) = check(&Settings::answering().section(section).to_yaml());

@@ -21,7 +21,7 @@ use std::{fmt, fs::File, io::Read, net::SocketAddr, path::Path, sync::Arc, time:
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
-use limiter_core::Policy;
+use limiter_core::{Access, Policy, Servers};
 
 use crate::path::{Glob, Template};
 
@@ -174,8 +174,10 @@ pub enum Store {
 /// `store.redis`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redis {
-    /// `redis://[user:pass@]host:port/db`.
-    pub url: String,
+    /// `url`: which servers.
+    pub servers: Servers,
+    /// `url` and `tls`: how they let us in.
+    pub access: Access,
     /// Deadline of one decision, waiting included. Default: 50 ms.
     pub timeout: Duration,
     /// Default: 2.
@@ -186,10 +188,12 @@ pub struct Redis {
     pub key_secret: Option<String>,
 }
 
-// The URL may hold a password; it and the secret stay out of logs.
+// The secret stays out of logs.
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
+            .field("servers", &self.servers)
+            .field("access", &self.access)
             .field("timeout", &self.timeout)
             .field("connections", &self.connections)
             .field("prefix", &self.prefix)

@@ -192,7 +192,8 @@ impl CounterStore {
             }
             config::Store::Redis(redis) => {
                 let config = RedisConfig {
-                    url: redis.url.clone(),
+                    servers: redis.servers.clone(),
+                    access: redis.access.clone(),
                     timeout: redis.timeout,
                     connections: redis.connections,
                     prefix: redis.prefix.clone(),

@@ -22,6 +22,6 @@ pub use decision::{Decision, Reading, Verdict, Wait};
 pub use key::{Key, KeyHasher, Part};
 pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
 pub use policy::{OnFailure, Policy};
-pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};
 #[cfg(feature = "redis")]
-pub use store::{RedisConfig, RedisStore, StoreObserver};
+pub use store::{Access, Address, RedisConfig, RedisStore, RedisUrl, Servers, StoreObserver, Tls};
+pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};

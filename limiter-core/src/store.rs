@@ -10,7 +10,10 @@ pub(crate) mod redis;
 pub use memory::MemoryStore;
 pub(crate) use owned::OwnedAsks;
 #[cfg(feature = "redis")]
-pub use redis::{RedisConfig, RedisStore, StoreObserver};
+pub use redis::{
+    Access, Address, AddressError, ClientIdentity, PemProblem, RedisConfig, RedisStore, RedisUrl, Servers,
+    StoreObserver, Tls, TlsError, UrlError,
+};
 
 use crate::{decision::Decision, policy::Policy};
 

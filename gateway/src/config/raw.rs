@@ -38,7 +38,7 @@ leaf! {
     /// `http://host:port`.
     Url: "a URL such as `http://127.0.0.1:8000`" { "URL", Form::Pattern("^[Hh][Tt][Tt][Pp]://[^/]+/?$") };
     /// `redis://host:port/db`.
-    RedisUrl: "a URL such as `redis://127.0.0.1:6379/0`" { "URL", Form::Pattern("^redis://.") };
+    RedisUrl: "a URL such as `redis://127.0.0.1:6379/0`" { "URL", Form::Pattern("^rediss?(-cluster|-sentinel)?://.") };
     /// An address range.
     Cidr: "an address range such as `10.0.0.0/8`" { "address range", Form::Pattern("^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$") };
     /// A path, a path template or a glob.

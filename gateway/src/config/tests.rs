@@ -236,7 +236,7 @@ fn a_cost_of_0_checks_and_takes_nothing() {
 fn secrets_are_not_repeated() {
     for text in [
         "store: {redis: {url: 'redis://:hunter2@host:port/0'}}",
-        "store: {redis: {url: 'rediss://:hunter2@host'}}",
+        "store: {redis: {url: 'rediss://:hunter2@host/x'}}",
         "store: {redis: {url: 'http://:hunter2@host'}}",
         "admin: {address: 127.0.0.1:1, token: 'hunter2 '}",
         "upstreams: {a: {endpoints: 'http://u:hunter2@host'}}",

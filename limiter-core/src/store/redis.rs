@@ -44,8 +44,12 @@ mod group;
 mod probe;
 pub(crate) mod script;
 mod server_clock;
+mod tls;
+mod url;
 
-pub use config::RedisConfig;
+pub use config::{Access, Address, AddressError, RedisConfig, Servers};
+pub use tls::{ClientIdentity, PemProblem, Tls, TlsError};
+pub use url::{RedisUrl, UrlError};
 
 /// Is told of every call to the store, for metrics. Called on the path of decisions: it must be quick.
 pub trait StoreObserver: fmt::Debug + Send + Sync + 'static {
@@ -147,7 +151,11 @@ impl RedisStore {
         observer: Option<Arc<dyn StoreObserver>>,
         given_clock: Option<Arc<dyn Clock>>,
     ) -> Result<Self, StoreError> {
-        let connections = Arc::new(Connections::new(&config)?);
+        let Servers::Standalone(address) = &config.servers else {
+            return Err(StoreError::Config("Sentinel and Cluster are not supported yet".into()));
+        };
+        let connections = Connections::new(address, &config.access, config.connections, config.timeout)?;
+        let connections = Arc::new(connections);
         let shared = Arc::new(Shared {
             config,
             runtime: runtime.clone(),

@@ -95,12 +95,15 @@ fn one(policy: &Arc<Policy>) -> [Ask<'_>; 1] {
 }
 
 fn config(server: &RedisServer) -> RedisConfig {
+    config_of(&server.url())
+}
+
+fn config_of(url: &str) -> RedisConfig {
     RedisConfig {
-        url: server.url(),
         // Long enough for a busy machine. Deadlines are tested apart.
         timeout: 2 * SECOND,
-        connections: 2,
         prefix: "test".to_owned(),
+        ..RedisConfig::from_url(url).unwrap()
     }
 }
 

@@ -59,9 +59,8 @@ async fn a_request_whose_answer_was_lost_is_charged_once() {
     let server = RedisServer::start();
     let relay = Relay::start(server.port()).await;
     let config = RedisConfig {
-        url: relay.url(),
         connections: 1,
-        ..config(&server)
+        ..config_of(&relay.url())
     };
     let store = RedisStore::start(config, &tokio::runtime::Handle::current()).unwrap();
     for policy in quotas(100) {
@@ -261,10 +260,7 @@ async fn a_replica_is_not_charged_and_not_hammered() {
 async fn a_call_that_the_server_refuses_opens_the_breaker_without_a_wait() {
     // Our keys are not among those that this user may touch: probes pass, calls fail.
     let server = RedisServer::start_with(&["--user", "gw", "on", "nopass", "~other:*", "+@all"]);
-    let config = RedisConfig {
-        url: format!("redis://gw:x@127.0.0.1:{}", server.port()),
-        ..config(&server)
-    };
+    let config = config_of(&format!("redis://gw:x@127.0.0.1:{}", server.port()));
     let runtime = tokio::runtime::Handle::current();
     let store = RedisStore::start(config, &runtime).unwrap();
     connected(&store).await;

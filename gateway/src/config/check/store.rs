@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::OnFailure;
+use limiter_core::{OnFailure, RedisUrl, Tls, store::UrlError};
 
 use super::{
     super::{
@@ -85,8 +85,11 @@ fn redis(place: &Place<'_>, raw: &raw::Store, cx: &mut Context<'_>) -> Option<(R
     let prefix = cx.read(&place.key("prefix"), &raw.prefix, prefix);
     let key_secret = cx.read(&place.key("key_secret"), &raw.key_secret, secret);
     let on_failure = cx.word(&place.key("on_failure"), &raw.on_failure, ON_FAILURE);
+    let mut url = url?;
+    encrypt(place, &mut url, cx);
     let redis = Redis {
-        url: url.unwrap_or_default().to_owned(),
+        servers: url.servers,
+        access: url.access,
         timeout: timeout.unwrap_or(Duration::from_millis(50)),
         connections: usize::try_from(connections.unwrap_or(2)).unwrap_or(usize::MAX),
         prefix: prefix.unwrap_or("gw").to_owned(),
@@ -95,41 +98,22 @@ fn redis(place: &Place<'_>, raw: &raw::Store, cx: &mut Context<'_>) -> Option<(R
     Some((redis, on_failure.unwrap_or_default()))
 }
 
-/// `redis://[user:pass@]host[:port][/db]`. The messages do not show it: it may hold a password.
-fn redis_url(scalar: &Scalar) -> Result<&str, String> {
+/// The messages do not show it: it may hold a password.
+fn redis_url(scalar: &Scalar) -> Result<RedisUrl, String> {
     const FORM: &str = "expected one such as `redis://127.0.0.1:6379/0`";
-    const LATER: &[&str] = &[
-        "rediss",
-        "redis-cluster",
-        "rediss-cluster",
-        "redis-sentinel",
-        "rediss-sentinel",
-    ];
-    let text = units::text(scalar)?;
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(format!("is not a URL, {FORM}"));
-    };
-    if LATER.contains(&scheme) {
-        return Err(format!("`{scheme}://` is not supported by this version yet, {FORM}"));
+    units::text(scalar)?
+        .parse()
+        .map_err(|error: UrlError| format!("{error}, {FORM}"))
+}
+
+/// Lets the connections be encrypted where the URL says so.
+fn encrypt(place: &Place<'_>, url: &mut RedisUrl, cx: &mut Context<'_>) {
+    if url.secure {
+        match Tls::with_system_roots() {
+            Ok(tls) => url.set_tls(&tls),
+            Err(error) => cx.wrong(&place.key("url"), error.to_string()),
+        }
     }
-    if scheme != "redis" {
-        return Err(format!("`{scheme}://` is not Redis, {FORM}"));
-    }
-    let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-    if !database.is_empty() && database.parse::<u8>().is_err() {
-        return Err(format!(
-            "the database after the last `/` is not a number from 0 to 255, {FORM}"
-        ));
-    }
-    let host_and_port = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    // The library takes any text for a port, but gives only a number.
-    let is_fine = host_and_port.parse::<http::uri::Authority>().is_ok_and(|parsed| {
-        !parsed.host().is_empty() && (parsed.port_u16().is_some() || parsed.host().len() == host_and_port.len())
-    });
-    if is_fine {
-        return Ok(text);
-    }
-    Err(format!("the host or the port is not one, {FORM}"))
 }
 
 fn prefix(scalar: &Scalar) -> Result<&str, String> {

@@ -602,9 +602,9 @@ routes:
         "2:21: client_ip.trusted_proxies[0]: `10.0.0.0/33` is not an address range, expected one such as `10.0.0.0/8`, `2001:db8::/32` or `192.0.2.1`",
     ),
     (
-        "Redis over TLS",
-        "store: {redis: {url: 'rediss://:secret@10.0.0.1:6379'}}\n",
-        "1:22: store.redis.url: `rediss://` is not supported by this version yet, expected one such as `redis://127.0.0.1:6379/0`",
+        "Redis by another name",
+        "store: {redis: {url: 'valkey://:secret@10.0.0.1:6379'}}\n",
+        "1:22: store.redis.url: `valkey://` is not Redis, expected one such as `redis://127.0.0.1:6379/0`",
     ),
     (
         "path without a slash",

@@ -15,7 +15,7 @@ use fred::{
     interfaces::{ClientLike, EventInterface, Resp3Frame},
     types::{
         Builder, ClusterHash, CustomCommand, Value,
-        config::{Config, Options, ReconnectPolicy, UnresponsiveConfig},
+        config::{Config, Options, ReconnectPolicy, Server, ServerConfig, TlsConnector, UnresponsiveConfig},
     },
 };
 use tokio::{
@@ -25,7 +25,10 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{RedisConfig, failure::Failure};
+use super::{
+    config::{Access, Address},
+    failure::Failure,
+};
 use crate::store::StoreError;
 
 /// Pause before a router that ended is started again.
@@ -44,6 +47,15 @@ pub(super) enum Call {
     EvalSha,
     /// By its text, which also loads it.
     Eval,
+}
+
+impl Call {
+    fn name(self) -> &'static str {
+        match self {
+            Self::EvalSha => "EVALSHA",
+            Self::Eval => "EVAL",
+        }
+    }
 }
 
 /// A few connections to the same server; more than one, so that a stuck one does not stop all.
@@ -75,17 +87,22 @@ impl Connections {
     /// Connections that are not being made yet.
     ///
     /// # Errors
-    /// Where the URL cannot be used.
-    pub(super) fn new(config: &RedisConfig) -> Result<Self, StoreError> {
-        let list = (0..config.connections.max(1))
+    /// Where the access cannot be used.
+    pub(super) fn new(
+        address: &Address,
+        access: &Access,
+        connections: usize,
+        timeout: Duration,
+    ) -> Result<Self, StoreError> {
+        let list = (0..connections.max(1))
             .map(|_| {
-                let client = client(config)?;
+                let client = client(address, access, timeout)?;
                 let routed = AtomicBool::new(false);
                 Ok(Connection { client, routed })
             })
             .collect::<Result<_, StoreError>>()?;
         let next = AtomicUsize::new(0);
-        let unresponsive = unresponsive(config);
+        let unresponsive = unresponsive(timeout);
         Ok(Self {
             list,
             next,
@@ -164,29 +181,44 @@ impl Connections {
     ///
     /// Never sends twice. A call that timed out before it was written is not written any more.
     pub(super) async fn send(&self, call: Call, args: Vec<Value>, timeout: Duration) -> Result<Bytes, Failure> {
-        let Some(connection) = self.pick() else {
-            return Err(Failure::Lost(self.last_error()));
-        };
-        let name = match call {
-            Call::EvalSha => "EVALSHA",
-            Call::Eval => "EVAL",
-        };
-        // Not `evalsha()`: that ignores the options. The slot plays no part with a single server.
-        let command = CustomCommand::new_static(name, ClusterHash::Custom(0), false);
-        let options = Options {
-            fail_fast: true,
-            max_attempts: Some(1),
-            // Zero would mean none.
-            timeout: Some(timeout.max(Duration::from_millis(1))),
-            ..Options::default()
-        };
-        let reply = connection.client.with_options(&options).custom_raw(command, args).await;
+        string(self.ask(call.name(), args, timeout).await?)
+    }
+
+    #[allow(dead_code, reason = "clusters, which call it, come next")]
+    /// As [`Connections::send`], as a call that a node of a cluster is to run though it is still importing the keys.
+    pub(super) async fn send_asking(&self, call: Call, args: Vec<Value>, timeout: Duration) -> Result<Bytes, Failure> {
+        let pipeline = self.pick()?.client.pipeline().with_options(&options(timeout));
+        let queued: Result<Value, Error> = async {
+            pipeline.custom::<Value, Value>(command("ASKING"), Vec::new()).await?;
+            pipeline.custom(command(call.name()), args).await
+        }
+        .await;
+        queued.map_err(|error| Failure::from(&error))?;
+        // Both are written without anything in between; the reply to the first says nothing.
+        match pipeline.last().await.map_err(|error| Failure::from(&error))? {
+            Value::Bytes(data) => Ok(data),
+            Value::String(text) => Ok(text.into_inner()),
+            _ => Err(Failure::Unreadable("it is not a string")),
+        }
+    }
+
+    /// Sends any command once and gives its reply; an error of the server is a [`Failure`].
+    ///
+    /// Never sends twice. A command that timed out before it was written is not written any more.
+    pub(super) async fn ask(
+        &self,
+        name: &'static str,
+        args: Vec<Value>,
+        timeout: Duration,
+    ) -> Result<Resp3Frame, Failure> {
+        let client = self.pick()?.client.with_options(&options(timeout));
+        // Not `evalsha()` and the like: they ignore the options.
+        let reply = client.custom_raw(command(name), args).await;
         match reply.map_err(|error| Failure::from(&error))? {
-            Resp3Frame::BlobString { data, .. } => Ok(data),
             Resp3Frame::SimpleError { data, .. } => {
                 Err(Failure::from(&Error::new(ErrorKind::Unknown, data.to_string())))
             }
-            _ => Err(Failure::Unreadable("it is not a string")),
+            reply => Ok(reply),
         }
     }
 
@@ -201,27 +233,58 @@ impl Connections {
     }
 
     /// The next connection, in turn, that is up.
-    fn pick(&self) -> Option<&Connection> {
+    fn pick(&self) -> Result<&Connection, Failure> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         (0..self.list.len())
             .map(|i| &self.list[start.wrapping_add(i) % self.list.len()])
             .find(|connection| connection.is_up())
+            .ok_or_else(|| Failure::Lost(self.last_error()))
     }
 }
 
-fn client(config: &RedisConfig) -> Result<Client, StoreError> {
-    if !config.url.starts_with("redis://") {
-        return Err(StoreError::Config("the URL must begin with redis://".into()));
+/// The slot plays no part with a single server.
+fn command(name: &'static str) -> CustomCommand {
+    CustomCommand::new_static(name, ClusterHash::Custom(0), false)
+}
+
+fn options(timeout: Duration) -> Options {
+    Options {
+        fail_fast: true,
+        max_attempts: Some(1),
+        // Zero would mean none.
+        timeout: Some(timeout.max(Duration::from_millis(1))),
+        ..Options::default()
     }
-    let mut fred_config =
-        Config::from_url_centralized(&config.url).map_err(|error| StoreError::Config(error.details().into()))?;
-    // Else a first attempt that fails would be the last.
-    fred_config.fail_fast = false;
+}
+
+fn string(reply: Resp3Frame) -> Result<Bytes, Failure> {
+    match reply {
+        Resp3Frame::BlobString { data, .. } => Ok(data),
+        _ => Err(Failure::Unreadable("it is not a string")),
+    }
+}
+
+fn client(address: &Address, access: &Access, timeout: Duration) -> Result<Client, StoreError> {
+    let fred_config = Config {
+        server: ServerConfig::Centralized {
+            server: Server::new(address.host.as_str(), address.port),
+        },
+        username: access.username.clone(),
+        password: access.password.clone(),
+        database: (access.database != 0).then_some(access.database),
+        tls: access
+            .tls
+            .as_ref()
+            .map(|tls| TlsConnector::from(tls.client().clone()).into()),
+        // Else a first attempt that fails would be the last.
+        fail_fast: false,
+        ..Config::default()
+    };
     // 0 attempts: for ever. With jitter or a first pause, fred would go on saying `Connected` for that long after a
     // loss, and calls would wait for their deadline instead of failing at once.
     let mut policy = ReconnectPolicy::new_exponential(0, 1, MAX_RECONNECT_PAUSE_MS, 2);
     policy.set_jitter(0);
-    let unresponsive = unresponsive(config);
+    let unresponsive = unresponsive(timeout);
     Builder::from_config(fred_config)
         .with_connection_config(|c| {
             c.connection_timeout = CONNECT_TIMEOUT;
@@ -243,15 +306,15 @@ fn client(config: &RedisConfig) -> Result<Client, StoreError> {
                 interval: unresponsive / 4,
             };
         })
-        .with_performance_config(|p| p.default_command_timeout = config.timeout)
+        .with_performance_config(|p| p.default_command_timeout = timeout)
         .set_policy(policy)
         .build()
         .map_err(|error| StoreError::Config(error.details().into()))
 }
 
 /// How long a connection may owe an answer before it counts as dead.
-fn unresponsive(config: &RedisConfig) -> Duration {
-    MIN_UNRESPONSIVE.max(config.timeout.saturating_mul(2))
+fn unresponsive(timeout: Duration) -> Duration {
+    MIN_UNRESPONSIVE.max(timeout.saturating_mul(2))
 }
 
 /// A task that ends with its guard.
@@ -272,13 +335,9 @@ mod tests {
     #[tokio::test]
     async fn a_router_that_ended_is_started_again() {
         let server = crate::test_util::RedisServer::start();
-        let config = RedisConfig {
-            url: server.url(),
-            timeout: Duration::from_secs(2),
-            connections: 1,
-            prefix: String::new(),
-        };
-        let connections = Arc::new(Connections::new(&config).unwrap());
+        let timeout = Duration::from_secs(2);
+        let address = Address::new("127.0.0.1", server.port());
+        let connections = Arc::new(Connections::new(&address, &Access::default(), 1, timeout).unwrap());
         let _guards = connections.supervise(&Handle::current());
         for _ in 0..3 {
             let up = async {
@@ -289,11 +348,11 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(10), up)
                 .await
                 .expect("it is up again");
-            let ping = connections.send(Call::Eval, vec!["return 'PONG'".into(), 0.into()], config.timeout);
+            let ping = connections.send(Call::Eval, vec!["return 'PONG'".into(), 0.into()], timeout);
             assert_eq!(ping.await.unwrap(), "PONG");
             connections.list[0].client.quit().await.unwrap();
             let lost = connections
-                .send(Call::Eval, vec!["return 'PONG'".into(), 0.into()], config.timeout)
+                .send(Call::Eval, vec!["return 'PONG'".into(), 0.into()], timeout)
                 .await;
             assert!(matches!(lost, Err(Failure::Lost(_))), "{lost:?}");
         }
