@@ -74,7 +74,7 @@ async fn status_says_what_runs() {
 
 #[tokio::test]
 async fn status_tells_when_redis_is_lost_and_when_it_is_back() {
-    let mut redis = Redis::start().await;
+    let redis = Redis::start().await;
     let settings = Settings::answering().limit(LAYER).store(&format!(
         "{{redis: {{url: \"redis://{}/0\", prefix: admin, on_failure: open}}}}",
         redis.address()

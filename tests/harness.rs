@@ -49,7 +49,7 @@ async fn a_crowd_sends_each_request_once() {
 
 #[tokio::test]
 async fn redis_loses_what_it_held_when_it_is_killed_and_comes_back_on_its_port() {
-    let mut redis = Redis::start().await;
+    let redis = Redis::start().await;
     redis.command(&["SET", "mine:a", "1", "PX", "60000"]).await;
     redis.command(&["SET", "mine:~a", "1"]).await;
     assert_eq!(redis.counters("mine").await, ["mine:a"]);

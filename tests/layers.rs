@@ -137,7 +137,7 @@ async fn counters_are_apart(settings: &Settings, what: &str) -> Gateway {
 // 066
 #[tokio::test]
 async fn two_layers_never_share_a_counter_wherever_they_count() {
-    let mut redis = Redis::start().await;
+    let redis = Redis::start().await;
     counters_are_apart(&Settings::answering(), "in memory").await;
     counters_are_apart(&Settings::answering().counting_in(&redis, "apart"), "in Redis").await;
     // Another gateway on the same Redis, of another prefix, starts from nothing.

@@ -80,7 +80,7 @@ async fn counts_in_redis_again(gateway: &Gateway, redis: &Redis) {
 
 #[tokio::test]
 async fn while_redis_is_gone_the_policy_answers_and_then_redis_again() {
-    let mut redis = Redis::start().await;
+    let redis = Redis::start().await;
     let gateway = Gateway::with(&policies(redis.address())).start().await;
     gateway.status_says("/store/state", "connected").await;
     redis.kill();
@@ -142,7 +142,7 @@ async fn while_each_connection_is_closed_at_once_the_policy_answers_and_then_red
 
 #[tokio::test]
 async fn it_starts_without_redis_and_finds_it_later() {
-    let mut redis = Redis::start().await;
+    let redis = Redis::start().await;
     redis.kill();
     let gateway = Gateway::with(&policies(redis.address())).start().await;
     answers_by_policy(&gateway, "at the start").await;
@@ -164,7 +164,7 @@ async fn a_slow_redis_costs_the_deadline_and_no_more() {
 
 #[tokio::test]
 async fn redis_restarted_under_load_fails_no_request() {
-    let mut redis = Redis::start().await;
+    let redis = Redis::start().await;
     let settings = Settings::answering()
         .store(&format!(
             "{{redis: {{url: \"redis://{}/0\", prefix: out, timeout: 2s, on_failure: local}}}}",

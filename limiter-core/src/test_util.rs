@@ -1,14 +1,23 @@
-//! For tests: a clock that is moved by hand, and a real redis-server that ends with its guard.
+//! For tests: a clock that is moved by hand, and guards for real Redis servers, which end with them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Clock, Timestamp};
 
+mod certificates;
+mod redis_cluster;
+mod redis_reply;
+mod redis_sentinels;
 mod redis_server;
+mod wait;
 
 #[cfg(feature = "redis")]
 pub use crate::store::redis::script::testing as script;
-pub use redis_server::{RedisReply, RedisServer};
+pub use certificates::Certificates;
+pub use redis_cluster::RedisCluster;
+pub use redis_reply::{RedisReply, redis_command};
+pub use redis_sentinels::RedisSentinels;
+pub use redis_server::RedisServer;
 
 /// A clock that shows what it was set to.
 #[derive(Debug)]

@@ -2,63 +2,52 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufRead, BufReader, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    io,
     process::{Child, Command, Stdio},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tempfile::TempDir;
 
-/// How long a server may take to answer its first PING.
-const START_ATTEMPTS: u32 = 2_000;
-const PAUSE: Duration = Duration::from_millis(5);
+use super::{
+    Certificates, RedisReply,
+    redis_reply::{GUARD_USER, redis_command},
+    wait::{free_port, holds_in_time, wait_until},
+};
+
+/// In an argument: the port, and the second one of servers that need two.
+const PORT: &str = "{port}";
+pub(super) const SECOND_PORT: &str = "{second}";
 
 /// A redis-server on a free port of 127.0.0.1, with a folder of its own and no persistence. It ends on drop.
 ///
-/// Its methods panic where anything goes wrong: this is for tests.
+/// Its methods block, and panic where anything goes wrong: this is for tests.
 #[derive(Debug)]
 pub struct RedisServer {
     port: u16,
-    child: Option<Child>,
+    /// For TLS, or for the talk between the nodes of a cluster.
+    second: u16,
+    child: Mutex<Option<Child>>,
     dir: TempDir,
-    args: Vec<String>,
+    setup: Setup,
+    certificates: Option<Arc<Certificates>>,
 }
 
-/// A reply, as the protocol has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RedisReply {
-    /// No value.
-    Nil,
-    /// A whole number.
-    Int(i64),
-    /// A status or a value; bytes that are not UTF-8 are replaced.
-    Text(String),
-    /// An error.
-    Error(String),
-    /// Several.
-    List(Vec<RedisReply>),
+/// What a server is started with. `{port}` and `{second}` stand for its two ports.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Setup {
+    pub(super) arguments: Vec<String>,
+    /// Of a sentinel: its file, which it writes to.
+    pub(super) sentinel_conf: Option<String>,
 }
 
-impl RedisReply {
-    /// The number, where it is one.
-    #[must_use]
-    pub fn int(&self) -> Option<i64> {
-        match self {
-            Self::Int(number) => Some(*number),
-            _ => None,
+impl Setup {
+    /// As the system takes arguments.
+    pub(super) fn with<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        Self {
+            arguments: arguments.into_iter().map(str::to_owned).collect(),
+            sentinel_conf: None,
         }
-    }
-
-    /// The texts of a list.
-    #[must_use]
-    pub fn texts(&self) -> Vec<String> {
-        let Self::List(items) = self else { return Vec::new() };
-        let text = |item: &Self| match item {
-            Self::Text(text) => Some(text.clone()),
-            _ => None,
-        };
-        items.iter().filter_map(text).collect()
     }
 }
 
@@ -78,14 +67,83 @@ impl RedisServer {
     /// Where redis-server is not installed, or does not start.
     #[must_use]
     pub fn start_with(args: &[&str]) -> Self {
+        Self::start_as(Setup::with(args.iter().copied()), None)
+    }
+
+    /// Starts a server that takes TLS on [`RedisServer::tls_port`] as well, and asks no client for a certificate.
+    ///
+    /// # Panics
+    /// Where redis-server is not installed, knows no TLS, or does not start.
+    #[must_use]
+    pub fn start_tls() -> Self {
+        Self::start_tls_with("no")
+    }
+
+    /// As [`RedisServer::start_tls`], but over TLS it serves only who shows a certificate of its authority.
+    ///
+    /// # Panics
+    /// Where redis-server is not installed, knows no TLS, or does not start.
+    #[must_use]
+    pub fn start_tls_for_certified_clients() -> Self {
+        Self::start_tls_with("yes")
+    }
+
+    fn start_tls_with(auth_clients: &str) -> Self {
+        let certificates = Certificates::make();
+        let mut setup = Setup::with(["--tls-port", SECOND_PORT, "--tls-auth-clients", auth_clients]);
+        for (option, file) in [
+            ("--tls-cert-file", certificates.server_cert()),
+            ("--tls-key-file", certificates.server_key()),
+            ("--tls-ca-cert-file", certificates.ca()),
+        ] {
+            let file = file.into_os_string().into_string().expect("a path of plain text");
+            setup.arguments.extend([option.to_owned(), file]);
+        }
+        Self::start_as(setup, Some(Arc::new(certificates)))
+    }
+
+    /// Starts a server that asks everybody for this password.
+    ///
+    /// # Panics
+    /// Where redis-server is not installed, or does not start.
+    #[must_use]
+    pub fn start_with_password(password: &str) -> Self {
+        Self::start_with(&["--requirepass", password])
+    }
+
+    /// Starts a server that serves this user, by password, within `rules` (`~gw:* +evalsha`), and nobody else.
+    ///
+    /// # Panics
+    /// Where redis-server is not installed, or does not start.
+    #[must_use]
+    pub fn start_with_user(user: &str, password: &str, rules: &str) -> Self {
+        let secret = format!(">{password}");
+        let mut args = vec!["--user", "default", "off", "--user", user, "on", &secret];
+        args.extend(rules.split_whitespace());
+        Self::start_with(&args)
+    }
+
+    /// Starts a replica of `primary`, and waits until it has all that the primary holds.
+    ///
+    /// # Panics
+    /// Where redis-server is not installed, does not start, or does not reach the primary.
+    #[must_use]
+    pub fn start_replica_of(primary: &Self) -> Self {
+        let replica = Self::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+        replica.wait_until_in_sync();
+        replica
+    }
+
+    pub(super) fn start_as(setup: Setup, certificates: Option<Arc<Certificates>>) -> Self {
         let mut server = Self::reserve();
-        server.args = args.iter().map(|&arg| arg.to_owned()).collect();
+        server.setup = setup;
+        server.certificates = certificates;
         for _ in 0..5 {
             if server.launch() {
                 return server;
             }
-            // Another process was faster at this port.
-            server.port = free_port();
+            // Another process was faster at one of the ports.
+            (server.port, server.second) = (free_port(), free_port());
         }
         panic!("redis-server does not start: {}", server.last_words());
     }
@@ -98,9 +156,11 @@ impl RedisServer {
     pub fn reserve() -> Self {
         Self {
             port: free_port(),
-            child: None,
+            second: free_port(),
+            child: Mutex::new(None),
             dir: tempfile::tempdir().expect("a temporary folder for redis-server"),
-            args: Vec::new(),
+            setup: Setup::default(),
+            certificates: None,
         }
     }
 
@@ -110,15 +170,42 @@ impl RedisServer {
         self.port
     }
 
-    /// `redis://127.0.0.1:PORT/0`.
+    /// Its port for TLS, where it takes that.
+    ///
+    /// # Panics
+    /// Where it was started without TLS.
     #[must_use]
-    pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/0", self.port)
+    pub fn tls_port(&self) -> u16 {
+        assert!(self.certificates.is_some(), "a server that was started with TLS");
+        self.second
     }
 
-    /// Ends the server at once, as a crash would. What it held is gone.
-    pub fn stop(&mut self) {
-        if let Some(mut child) = self.child.take() {
+    /// Its second port, whatever it is for.
+    pub(super) fn second_port(&self) -> u16 {
+        self.second
+    }
+
+    /// Its certificates, where it takes TLS.
+    ///
+    /// # Panics
+    /// Where it was started without TLS.
+    #[must_use]
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("a server that was started with TLS")
+    }
+
+    /// `redis://127.0.0.1:PORT/0`; of a server with TLS `rediss://127.0.0.1:TLS_PORT/0`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match &self.certificates {
+            Some(_) => format!("rediss://127.0.0.1:{}/0", self.second),
+            None => format!("redis://127.0.0.1:{}/0", self.port),
+        }
+    }
+
+    /// Ends the server at once, as a crash would (SIGKILL). What it held is gone.
+    pub fn stop(&self) {
+        if let Some(mut child) = self.child().take() {
             // It may have ended by itself.
             drop(child.kill());
             drop(child.wait());
@@ -129,7 +216,7 @@ impl RedisServer {
     ///
     /// # Panics
     /// Where it does not start.
-    pub fn restart(&mut self) {
+    pub fn restart(&self) {
         self.stop();
         assert!(
             self.launch(),
@@ -137,6 +224,13 @@ impl RedisServer {
             self.port,
             self.last_words()
         );
+    }
+
+    /// Whether its process runs, be it frozen.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let mut child = self.child();
+        child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Freezes the server (SIGSTOP): connections stay, nothing is answered.
@@ -155,7 +249,7 @@ impl RedisServer {
         self.signal("-CONT");
     }
 
-    /// Sends one command over a connection of its own.
+    /// Sends one command over a connection of its own, as a user that may do everything.
     ///
     /// # Panics
     /// Where the server cannot be reached or its reply cannot be read.
@@ -167,19 +261,47 @@ impl RedisServer {
         }
     }
 
-    fn try_command(&self, args: &[&str]) -> io::Result<RedisReply> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        let mut request = format!("*{}\r\n", args.len());
-        for arg in args {
-            request.push_str(&format!("${}\r\n{arg}\r\n", arg.len()));
-        }
-        stream.write_all(request.as_bytes())?;
-        read_reply(&mut BufReader::new(stream))
+    /// As [`RedisServer::command`], of a server that may be gone.
+    ///
+    /// # Errors
+    /// Where the server cannot be reached or its reply cannot be read.
+    pub fn try_command(&self, args: &[&str]) -> io::Result<RedisReply> {
+        redis_command(self.port, args)
+    }
+
+    /// Sends one command that has to be answered with OK.
+    ///
+    /// # Panics
+    /// Where it is not.
+    pub fn order(&self, args: &[&str]) {
+        let reply = self.command(args);
+        assert_eq!(reply.text(), Some("OK"), "{args:?} on port {}: {reply:?}", self.port);
+    }
+
+    /// A field of `INFO`, such as `role`; none where the server is gone or does not tell it.
+    #[must_use]
+    pub fn info(&self, field: &str) -> Option<String> {
+        let text = self.try_command(&["INFO"]).ok()?;
+        let mut fields = text.text()?.lines().filter_map(|line| line.split_once(':'));
+        fields.find_map(|(name, value)| (name == field).then(|| value.to_owned()))
+    }
+
+    /// Waits until it is a replica that has all that its primary holds.
+    ///
+    /// # Panics
+    /// Where that does not come to be.
+    pub fn wait_until_in_sync(&self) {
+        wait_until("a replica in step with its primary", || {
+            self.info("master_link_status").as_deref() == Some("up")
+        });
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.child.as_ref().expect("a running redis-server").id().to_string();
+        let pid = self.child().as_ref().expect("a running redis-server").id().to_string();
         let status = Command::new("kill").args([signal, &pid]).status().expect("kill");
         assert!(status.success(), "kill {signal} {pid}: {status}");
     }
@@ -193,40 +315,56 @@ impl RedisServer {
     }
 
     /// Whether the server came up.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "waits for a process, outside any runtime, up to a bound"
-    )]
-    fn launch(&mut self) -> bool {
-        let child = Command::new("redis-server")
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no", "--logfile", "redis.log"])
-            .args(&self.args)
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(self.dir.path().join("stderr")).map_or_else(|_| Stdio::null(), Stdio::from))
-            .spawn();
-        match child {
-            Ok(child) => self.child = Some(child),
+    fn launch(&self) -> bool {
+        match self.spawn() {
+            Ok(child) => *self.child() = Some(child),
             Err(error) => panic!("redis-server cannot be started, and these tests need it installed: {error}"),
         }
-        for _ in 0..START_ATTEMPTS {
-            let ended = self.child.as_mut().is_some_and(|c| matches!(c.try_wait(), Ok(Some(_))));
-            if ended {
-                self.child = None;
-                return false;
-            }
-            if self
+        let mut answers = false;
+        holds_in_time(|| {
+            answers = self
                 .try_command(&["PING"])
-                .is_ok_and(|r| r == RedisReply::Text("PONG".to_owned()))
-            {
-                return true;
-            }
-            std::thread::sleep(PAUSE);
+                .is_ok_and(|reply| reply.text() == Some("PONG"));
+            answers || !self.is_running()
+        });
+        // One that answers may still be another's, which was faster at this port.
+        if answers && self.is_running() {
+            return true;
         }
         self.stop();
         false
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        let [port, second] = [self.port, self.second].map(|port| port.to_string());
+        let fill = |text: &str| text.replace(PORT, &port).replace(SECOND_PORT, &second);
+        let mut command = Command::new("redis-server");
+        if let Some(conf) = &self.setup.sentinel_conf {
+            fs::write(self.dir.path().join("sentinel.conf"), fill(conf))?;
+            command.args(["sentinel.conf", "--sentinel"]);
+        } else {
+            // A replica leaves what it was sent.
+            drop(fs::remove_file(self.dir.path().join("dump.rdb")));
+            // A replica is filled at once: else the primary waits 5 s for more of them to come.
+            command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
+        }
+        command
+            .args([
+                "--port",
+                &port,
+                "--bind",
+                "127.0.0.1",
+                "--logfile",
+                "redis.log",
+                "--user",
+            ])
+            .args(GUARD_USER)
+            .args(self.setup.arguments.iter().map(|argument| fill(argument)))
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(self.dir.path().join("stderr"))?)
+            .spawn()
     }
 }
 
@@ -236,33 +374,83 @@ impl Drop for RedisServer {
     }
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn read_reply(from: &mut impl BufRead) -> io::Result<RedisReply> {
-    let mut line = String::new();
-    from.read_line(&mut line)?;
-    let line = line.trim_end();
-    let (kind, rest) = line.split_at_checked(1).ok_or(io::ErrorKind::UnexpectedEof)?;
-    let number = || rest.parse::<i64>().map_err(io::Error::other);
-    Ok(match kind {
-        "+" => RedisReply::Text(rest.to_owned()),
-        "-" => RedisReply::Error(rest.to_owned()),
-        ":" => RedisReply::Int(number()?),
-        "$" => match usize::try_from(number()?) {
-            Err(_) => RedisReply::Nil,
-            Ok(length) => {
-                let mut bytes = vec![0; length + 2];
-                from.read_exact(&mut bytes)?;
-                RedisReply::Text(String::from_utf8_lossy(&bytes[..length]).into_owned())
-            }
-        },
-        "*" => match usize::try_from(number()?) {
-            Err(_) => RedisReply::Nil,
-            Ok(length) => RedisReply::List((0..length).map(|_| read_reply(from)).collect::<io::Result<_>>()?),
-        },
-        _ => return Err(io::Error::other(format!("unknown reply: {line}"))),
-    })
+    /// Talks to the server as redis-cli does, and says what came of it.
+    fn cli(args: &[&str]) -> String {
+        let output = Command::new("redis-cli").args(args).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
+            .trim()
+            .to_owned()
+    }
+
+    #[test]
+    fn it_stops_restarts_empty_and_on_its_port() {
+        let server = RedisServer::start();
+        server.order(&["SET", "key", "value"]);
+        server.stop();
+        assert!(!server.is_running());
+        server.restart();
+        assert_eq!(server.command(&["GET", "key"]), RedisReply::Nil);
+    }
+
+    #[test]
+    fn with_tls_it_serves_who_trusts_its_authority() {
+        let server = RedisServer::start_tls();
+        let (port, certificates) = (server.tls_port().to_string(), server.certificates());
+        let ping = |ca: &std::path::Path| cli(&["--tls", "-p", &port, "--cacert", ca.to_str().unwrap(), "PING"]);
+        assert_eq!(ping(&certificates.ca()), "PONG");
+        assert!(ping(&certificates.stranger_ca()).contains("certificate verify failed"));
+    }
+
+    #[test]
+    fn certified_clients_only_where_asked_for() {
+        let server = RedisServer::start_tls_for_certified_clients();
+        let certificates = server.certificates();
+        let [ca, cert, key] = [certificates.ca(), certificates.client_cert(), certificates.client_key()]
+            .map(|file| file.to_str().unwrap().to_owned());
+        let port = server.tls_port().to_string();
+        let plain = ["--tls", "-p", &port, "--cacert", &ca];
+        assert!(!cli(&[&plain[..], &["PING"]].concat()).contains("PONG"));
+        let certified = ["--cert", &cert, "--key", &key, "PING"];
+        assert_eq!(cli(&[&plain[..], &certified].concat()), "PONG");
+    }
+
+    #[test]
+    fn a_password_or_a_user_is_asked_for() {
+        let server = RedisServer::start_with_password("secret");
+        let port = server.port().to_string();
+        assert!(cli(&["-p", &port, "PING"]).contains("NOAUTH"));
+        assert_eq!(cli(&["--no-auth-warning", "-a", "secret", "-p", &port, "PING"]), "PONG");
+
+        let server = RedisServer::start_with_user("gw", "secret", "~gw:* +@all");
+        let port = server.port().to_string();
+        let get = |key| {
+            cli(&[
+                "--no-auth-warning",
+                "--user",
+                "gw",
+                "-a",
+                "secret",
+                "-p",
+                &port,
+                "GET",
+                key,
+            ])
+        };
+        assert!(cli(&["-p", &port, "PING"]).contains("NOAUTH"));
+        assert_eq!(get("gw:key"), "");
+        assert!(get("other").contains("NOPERM"), "{}", get("other"));
+    }
+
+    #[test]
+    fn a_replica_follows() {
+        let primary = RedisServer::start();
+        primary.order(&["SET", "key", "value"]);
+        let replica = RedisServer::start_replica_of(&primary);
+        assert_eq!(replica.command(&["GET", "key"]).text(), Some("value"));
+        assert_eq!(replica.info("role").as_deref(), Some("slave"));
+    }
 }

@@ -10,7 +10,7 @@ use super::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_restarts_is_found_again() {
-    let mut server = RedisServer::start();
+    let server = RedisServer::start();
     let (store, _) = start(&server, DEADLINE);
     connected(&store).await;
     let policy = &quotas(5)[0];
@@ -29,7 +29,7 @@ async fn a_server_that_restarts_is_found_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_connection_is_noticed_at_once_under_load() {
-    let mut server = RedisServer::start();
+    let server = RedisServer::start();
     let (store, noted) = start(&server, SECOND);
     connected(&store).await;
     let policy = quotas(100_000).remove(0);
@@ -197,7 +197,7 @@ where
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_starts_without_a_server_and_connects_when_there_is_one() {
-    let mut server = RedisServer::reserve();
+    let server = RedisServer::reserve();
     let (store, _) = start(&server, DEADLINE);
     let policy = &quotas(5)[0];
     assert_eq!(store.health(), Health::Down);
