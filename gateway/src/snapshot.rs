@@ -11,7 +11,8 @@ use std::{
 
 use http::HeaderMap;
 use limiter_core::{
-    Clock, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisStore, Store, StoreError, Timestamp,
+    Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisStore, Store, StoreError,
+    Timestamp,
 };
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -48,7 +49,7 @@ pub struct Shared {
     /// Clients' connections, of all workers.
     pub(crate) connections: Connections,
     /// Counts in place of a store that is away.
-    fallback: Arc<MemoryStore>,
+    fallback: Arc<Fallback>,
     stores: Mutex<Vec<Running>>,
     telemetry: Mutex<Option<Telemetry>>,
     draining: AtomicBool,
@@ -67,7 +68,7 @@ impl Shared {
             control,
             metrics: Arc::new(Metrics::new(started)),
             connections: Connections::default(),
-            fallback: Arc::new(MemoryStore::new(Arc::new(clock), FALLBACK_KEYS)),
+            fallback: Arc::new(Fallback::new(FALLBACK_KEYS)),
             stores: Mutex::default(),
             telemetry: Mutex::default(),
             draining: AtomicBool::new(false),

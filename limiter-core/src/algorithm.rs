@@ -4,6 +4,8 @@ use std::time::Duration;
 
 mod bucket;
 mod counter;
+#[cfg(feature = "redis")]
+mod divided;
 mod error;
 mod fixed_window;
 mod leaky_bucket;

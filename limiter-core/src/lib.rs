@@ -3,12 +3,14 @@
 //!
 //! A [`Policy`] (a name, an [`Algorithm`], what happens without a store) and a [`Key`] name a counter; with a cost they
 //! are an [`Ask`]. A [`Store`] answers a list of them with a [`Decision`], and a [`Limiter`] answers even where its
-//! store cannot.
+//! store cannot: with a [`Fallback`], from this process's share of the quota.
 
 pub mod algorithm;
 pub mod clock;
 mod decide;
 pub mod decision;
+#[cfg(feature = "redis")]
+pub mod fallback;
 pub mod key;
 pub mod limiter;
 pub mod policy;
@@ -19,6 +21,8 @@ pub mod test_util;
 pub use algorithm::{Algorithm, AlgorithmError, Rate};
 pub use clock::{Clock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Reading, Verdict, Wait};
+#[cfg(feature = "redis")]
+pub use fallback::{Debt, Fallback};
 pub use key::{Key, KeyHasher, Part};
 pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
 pub use policy::{OnFailure, Policy};

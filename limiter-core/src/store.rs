@@ -7,6 +7,8 @@ mod owned;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
+#[cfg(feature = "redis")]
+pub(crate) use memory::Fingerprint;
 pub use memory::MemoryStore;
 pub(crate) use owned::OwnedAsks;
 #[cfg(feature = "redis")]
@@ -62,7 +64,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Whether every ask names another counter.
-fn are_distinct(asks: &[Ask<'_>]) -> bool {
+pub(crate) fn are_distinct(asks: &[Ask<'_>]) -> bool {
     let name = |ask: &Ask<'_>| (ask.policy.key_prefix().to_owned(), ask.key.to_owned());
     let names: HashSet<_> = asks.iter().map(name).collect();
     names.len() == asks.len()

@@ -9,11 +9,14 @@ use smallvec::SmallVec;
 
 mod fingerprint;
 mod shard;
+#[cfg(feature = "redis")]
+mod single;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::fingerprint::Fingerprint;
 use self::{
-    fingerprint::{Fingerprint, Secret},
+    fingerprint::Secret,
     shard::{Entry, Shard, Slot},
 };
 use super::{Answer, Ask, Health, Store, are_distinct};
@@ -123,14 +126,26 @@ impl MemoryStore {
     /// Decides a request as [`Store::decide`] does: this store always answers, and at once.
     pub fn decide_now(&self, asks: &[Ask<'_>]) -> Decision {
         debug_assert!(are_distinct(asks), "two asks name the same counter: {asks:?}");
-        let (mut layers, mut places) = (PerLayer::new(), PerLayer::new());
+        let (mut layers, mut fingerprints) = (PerLayer::new(), PerLayer::new());
         for ask in asks {
             layers.push(Layer {
                 algorithm: ask.policy.algorithm(),
                 cost: ask.cost,
             });
-            places.push(Place::new(self.secret.fingerprint(ask.policy.key_prefix(), ask.key)));
+            fingerprints.push(self.secret.fingerprint(ask.policy.key_prefix(), ask.key));
         }
+        self.decide_by(&layers, &fingerprints, |counters, now| decide(&layers, counters, now))
+    }
+
+    /// Decides a request by `decide`, which gets its layers' counters, settled, and may change them even where it
+    /// refuses. No other decision over one of them comes in between.
+    pub(crate) fn decide_by(
+        &self,
+        layers: &[Layer<'_>],
+        fingerprints: &[Fingerprint],
+        decide: impl FnOnce(&mut [Counter], Timestamp) -> Decision,
+    ) -> Decision {
+        let mut places: PerLayer<Place> = fingerprints.iter().copied().map(Place::new).collect();
         let mut shards = Locked::new(&self.shards, &places);
         // Read under the locks: else a decision that came later could be here first, and time would go back.
         let now = self.clock.now();
@@ -140,9 +155,9 @@ impl MemoryStore {
             let stored = place.take(shards.of(place.fingerprint), now);
             counters.push(layer.algorithm.load(stored, now));
         }
-        let decision = decide(&layers, &mut counters, now);
+        let decision = decide(&mut counters, now);
         let charged = decision.verdict == Verdict::Allowed;
-        put(&mut shards, &layers, &places, &mut counters, charged, now);
+        put(&mut shards, layers, &places, &mut counters, charged, now);
         decision
     }
 

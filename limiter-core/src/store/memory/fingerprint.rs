@@ -9,8 +9,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 /// A keyed hash of a counter's whole name. Two names meet with a probability of 2^-128; with a secret key nobody can
 /// look for such a pair, or for names that crowd one place of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fingerprint {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Fingerprint {
     /// For the place within a shard.
     low: u64,
     /// For the shard.

@@ -87,6 +87,16 @@ impl Shard {
         entry.counter.take()
     }
 
+    /// The counter in a slot; nothing where it has expired.
+    #[cfg(feature = "redis")]
+    pub(super) fn peek(&self, slot: Slot, now: Timestamp) -> Option<&Counter> {
+        let entry = &self.entries[slot.0 as usize];
+        if entry.expires_at <= now {
+            return None;
+        }
+        entry.counter.as_ref()
+    }
+
     /// Puts something into a slot.
     pub(super) fn replace(&mut self, slot: Slot, entry: Entry) {
         self.entries[slot.0 as usize] = entry;
@@ -209,6 +219,12 @@ impl Entry {
             used_share: algorithm.used_share(&counter),
             counter: Some(counter),
         }
+    }
+
+    /// Whether some of the limit is used.
+    #[cfg(feature = "redis")]
+    pub(super) fn says_something(&self) -> bool {
+        self.used_share > 0.0
     }
 
     fn is_cheaper_than(&self, other: &Self, now: Timestamp) -> bool {

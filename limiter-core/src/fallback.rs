@@ -1,0 +1,290 @@
+//! Counting while the server is away: the store of the layers that are then decided here (`local`).
+//!
+//! Each gateway has a share of every quota, and begins with its part of what it last saw used at the server. What it
+//! admits is kept in a ledger, as debts that the server is told of when it is back. Shares are counted in a store of
+//! their own, which survives: a server that comes and goes gives nobody a fresh share.
+//!
+//! # Bounds
+//!
+//! `n` gateways that know of each other and have last seen the same counter never use more together than the whole quota
+//! allows one, but for the floors: a share is at least 1, so that a limit below `n` becomes `n`; and the shares of a
+//! sliding counter round off less than a unit each, together at most `n − 1`. Beyond that:
+//!
+//! - A gateway that the number does not count has its share on top. One that never saw a key begins with a fresh share
+//!   of it; nor does any know what others admitted after it last saw the key.
+//! - A request that costs more than a share passes where nothing of the share is used: at each gateway one at a time.
+//!   A bucket then drains that longer than a share's worth; a window forgets it when it ends.
+//! - The windows of `first_request` begin at each gateway with its own first request.
+//! - Of a sliding log only the number of units is known. They count as taken when they were last seen: never too early.
+//! - Where the store is full, counters are evicted, those with the least used first.
+//! - What the server itself forgot, in a crash, is not part of the debts: they are what was admitted here.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use smallvec::SmallVec;
+
+mod counters;
+mod ledger;
+mod server_time;
+mod shares;
+#[cfg(test)]
+mod tests;
+
+use self::{
+    ledger::{ACCOUNTS_MAX, Account, Charge, Ledger},
+    server_time::ServerTime,
+    shares::Shares,
+};
+use crate::{
+    algorithm::{Algorithm, Counter},
+    clock::{Clock, MonotonicClock, Timestamp},
+    decide::{Layer, decide},
+    decision::{Decision, INLINE_LAYERS, Verdict},
+    policy::{OnFailure, Policy},
+    store::{Answer, Ask, Fingerprint, Health, MemoryStore, Store, are_distinct},
+};
+
+/// A value for each layer.
+type PerLayer<T> = SmallVec<[T; INLINE_LAYERS]>;
+
+/// Decides with this process's share of each quota, while the store that all share is away. Always answers, at once.
+///
+/// One serves for as long as the process runs, whatever stores come and go. They tell it what they see.
+pub struct Fallback {
+    time: Arc<ServerTime>,
+    /// Gateways among which every quota is divided.
+    live: AtomicU32,
+    shares: Shares,
+    /// Counters of the shares.
+    own: MemoryStore,
+    /// Counters of the whole, as they were last seen.
+    seen: MemoryStore,
+    ledger: Ledger,
+}
+
+/// What was admitted of one counter while the server was away, and still counts.
+#[derive(Debug)]
+pub struct Debt {
+    policy: Arc<Policy>,
+    units: u64,
+    fingerprint: Fingerprint,
+    account: Account,
+}
+
+impl Debt {
+    /// The counter's policy.
+    #[must_use]
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// The counter's key, as it was asked.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.account.key
+    }
+
+    /// Units to charge, at least 1. They may be more than are free.
+    #[must_use]
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+}
+
+impl Fallback {
+    /// A fallback that keeps at most `max_keys` counters of shares, and as many that were seen: about 100 bytes each.
+    #[must_use]
+    pub fn new(max_keys: usize) -> Self {
+        Self::with_clock(max_keys, Arc::new(MonotonicClock::new()))
+    }
+
+    /// As [`Fallback::new`], on a given clock.
+    #[must_use]
+    pub fn with_clock(max_keys: usize, clock: Arc<dyn Clock>) -> Self {
+        let time = Arc::new(ServerTime::new(clock));
+        let own = MemoryStore::new(Arc::<ServerTime>::clone(&time), max_keys);
+        Self {
+            time,
+            live: AtomicU32::new(1),
+            shares: Shares::default(),
+            seen: own.sibling(max_keys),
+            own,
+            ledger: Ledger::new(ACCOUNTS_MAX),
+        }
+    }
+
+    /// It is `now` at the server. Until this is known, our own time serves.
+    pub fn server_time_is(&self, now: Timestamp) {
+        self.time.set(now);
+    }
+
+    /// From now on a quota is divided among `gateways`, this one included; 0 counts as 1. Counters keep what was used.
+    pub fn set_live(&self, gateways: u32) {
+        self.live.store(gateways.max(1), Ordering::Relaxed);
+    }
+
+    /// Gateways among which a quota is divided; 1 until told.
+    #[must_use]
+    pub fn live(&self) -> u32 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// The server answered that `counter` is what is used of `policy`'s whole quota.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the store that sees the counters"))]
+    pub(crate) fn saw(&self, policy: &Arc<Policy>, key: &str, counter: &Counter) {
+        if policy.on_failure() != OnFailure::Local {
+            return;
+        }
+        let (algorithm, fingerprint) = (policy.algorithm(), self.own.fingerprint(policy, key));
+        let remember = |old| counters::remembered(algorithm, counter, old, || self.time.now());
+        self.seen.write(fingerprint, algorithm, remember);
+    }
+
+    /// Decides a request with our shares, as [`Store::decide`] does.
+    pub fn decide_now(&self, asks: &[Ask<'_>]) -> Decision {
+        debug_assert!(are_distinct(asks), "two asks name the same counter: {asks:?}");
+        let by = self.live();
+        let shares: PerLayer<Arc<Algorithm>> =
+            (asks.iter().map(|ask| self.shares.of(ask.policy, by, ask.cost))).collect();
+        let layers: PerLayer<Layer<'_>> = (asks.iter().zip(&shares))
+            .map(|(ask, algorithm)| Layer {
+                algorithm,
+                cost: ask.cost,
+            })
+            .collect();
+        let names: PerLayer<Fingerprint> = (asks.iter().map(|ask| self.own.fingerprint(ask.policy, ask.key))).collect();
+        // All of it under the locks of the counters: who is charged in between is not part of a seed.
+        self.own.decide_by(&layers, &names, |counters, now| {
+            for (((ask, layer), name), counter) in asks.iter().zip(&layers).zip(&names).zip(&mut *counters) {
+                self.raise(ask.policy, layer.algorithm, *name, counter, by, now);
+            }
+            let seeds: PerLayer<Option<Counter>> = counters.iter().map(seed).collect();
+            let decision = decide(&layers, counters, now);
+            if decision.verdict == Verdict::Allowed {
+                let charges = asks.iter().zip(&names).zip(seeds).zip(layers.iter().zip(&*counters));
+                let charges = charges.map(|(((ask, name), seed), (layer, counter))| Charge {
+                    fingerprint: *name,
+                    policy: ask.policy,
+                    key: ask.key,
+                    units: ask.cost,
+                    seed,
+                    expires_at: layer.algorithm.expires_at(counter),
+                });
+                self.ledger.charge(charges.filter(|charge| charge.units > 0), now);
+            }
+            decision
+        })
+    }
+
+    /// Sees to it that a share's counter is not below its part of what was last seen.
+    fn raise(&self, policy: &Policy, share: &Algorithm, name: Fingerprint, own: &mut Counter, by: u32, now: Timestamp) {
+        self.seen.read(name, |whole, _| {
+            if let Some(whole) = whole {
+                counters::raise(share, own, (policy.algorithm(), whole), u64::from(by), now);
+            }
+        });
+    }
+
+    /// Empties the ledger, counter by counter: what has to be charged at the server now that it is back. Debts of
+    /// policies that are no longer in use are dropped. Our own counters stay as they are, for the next time.
+    ///
+    /// What the iterator did not come to stays in the ledger.
+    pub fn take_debts(&self) -> impl Iterator<Item = Debt> {
+        self.take_debts_of(|_, _| true)
+    }
+
+    /// As [`Fallback::take_debts`], but only of the counters that `is_wanted`, by the [`Policy::key_prefix`] and the key:
+    /// of several servers, one may be back.
+    pub fn take_debts_of(&self, is_wanted: impl Fn(&str, &str) -> bool) -> impl Iterator<Item = Debt> {
+        self.ledger
+            .names(is_wanted)
+            .into_iter()
+            .filter_map(|name| self.take_debt(name))
+    }
+
+    /// Takes a debt back that the server could not be told of. What is owed is found anew when it is taken again.
+    pub fn put_back(&self, debt: Debt) {
+        self.ledger.put_back(debt.fingerprint, debt.account);
+    }
+
+    fn take_debt(&self, fingerprint: Fingerprint) -> Option<Debt> {
+        self.own.read(fingerprint, |own, now| {
+            let account = self.ledger.take(fingerprint)?;
+            let policy = (account.policy.upgrade()).or_else(|| self.shares.policy(&account.key_prefix))?;
+            let share = self.shares.of(&policy, self.live(), 1);
+            let units = account.owed(&share, own, now);
+            (units > 0).then_some(Debt {
+                policy,
+                units,
+                fingerprint,
+                account,
+            })
+        })
+    }
+
+    /// Counters held now, our own and those that were seen, expired ones that are not swept yet among them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.own.len() + self.seen.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Counters in the ledger.
+    #[must_use]
+    pub fn debtors(&self) -> usize {
+        self.ledger.len()
+    }
+
+    /// Charges so far that the ledger had no place for: they will not be debts.
+    #[must_use]
+    pub fn unrecorded(&self) -> u64 {
+        self.ledger.unrecorded()
+    }
+
+    /// Looks at about `max` counters of each kind, going round, and removes those that have expired; says how many.
+    /// Call it now and then, say once a second with a tenth of `max_keys`.
+    pub fn sweep(&self, max: usize) -> usize {
+        self.shares.sweep();
+        self.ledger.sweep(self.time.now());
+        self.own.sweep(max) + self.seen.sweep(max)
+    }
+}
+
+/// What the ledger keeps of a counter as it was before the first charge.
+fn seed(counter: &Counter) -> Option<Counter> {
+    match counter {
+        Counter::Log(_) => None,
+        counter => Some(counter.clone()),
+    }
+}
+
+impl fmt::Debug for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fallback")
+            .field("live", &self.live())
+            .field("time", &self.time)
+            .field("debtors", &self.debtors())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for Fallback {
+    fn decide(&self, asks: &[Ask<'_>]) -> Answer {
+        Answer::Ready(Ok(self.decide_now(asks)))
+    }
+
+    fn health(&self) -> Health {
+        Health::Connected
+    }
+}
