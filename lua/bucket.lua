@@ -23,13 +23,19 @@ local function bucket(at)
     if state then
       local since, their_units, their_period
       used, since, their_units, their_period = read('<dddd', state)
-      if since <= now then
-        used = used - (now - since) * their_units
-        if used < 0 then used = 0 end
-      end
-      if used > 0 and (since > now or their_units ~= units or their_period ~= period) then
-        rewrite[i] = true
-        if their_period ~= period then used = convert(used, their_period) end
+      local is_ours = their_units == units and their_period == period
+      if used % 1 == 0 and used >= 0 and used <= EXACT and since % 1 == 0 and since >= 0 and since <= EXACT
+          and (is_ours or whole(their_units, 1, EXACT) and whole(their_period, 1, SPAN)) then
+        if since <= now then
+          used = used - (now - since) * their_units
+          if used < 0 then used = 0 end
+        end
+        if used > 0 and (since > now or not is_ours) then
+          rewrite[i] = true
+          if their_period ~= period then used = convert(used, their_period) end
+        end
+      else
+        states[i], used = false, 0
       end
     end
     held[i] = used
@@ -40,9 +46,23 @@ local function bucket(at)
 
   local function save(i, used, ttl)
     used = held[i] + used * period
-    -- More than the capacity, after a reload: the time to live of a full bucket is too short.
+    if used == 0 then
+      call('UNLINK', KEYS[i])
+      return
+    end
+    -- More than the capacity, after a reload or a debit: the time to live of a full bucket is too short.
     if used > capacity then ttl = math.max(ttl, math.ceil(used / units / 1000) + 2) end
-    call('PSETEX', KEYS[i], ttl, write('<dddd', used, now, units, period))
+    put(i, ttl, write('<dddd', used, now, units, period))
+  end
+
+  if settlements then
+    settles[#settles + 1] = function(i, count, taken)
+      if taken > 0 then count = -count end
+      local used = math.min(held[i] + count * period, EXACT)
+      -- Below 0 it is no state, and reads as full.
+      states[i] = write('<dddd', used, now, units, period)
+      return load(i)
+    end
   end
 
   return load, save, at

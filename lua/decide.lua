@@ -1,6 +1,6 @@
 
--- The driver: loads every key once, decides the requests one after the other on whole numbers, and only then writes,
--- each changed key once. An error before the first write leaves nothing half done.
+-- The driver: loads every key once, applies the settlements, decides the requests one after the other on whole numbers,
+-- and only then writes, each changed key once. An error before the first write leaves nothing half done.
 
 local not_after, at = read('<d', policies)
 if not_after > 0 and now > not_after then
@@ -23,8 +23,22 @@ while at <= #policies do
   key = key + keys
 end
 
--- Requests: number of layers, then a key and a cost for each. Verdicts take the place of what was read.
-local requests, verdicts, times, q = cmsgpack.unpack(ARGV[2]), 0, {}, 1
+-- What the reply says of a settled key is what is left then; whether anything was there is asked again by save.
+local settled
+if settlements then
+  settled = {}
+  for x = 1, #settlements, 3 do
+    local i, policy = settlements[x], 1
+    while ends[policy] < i do policy = policy + 1 end
+    local was = states[i]
+    local units = settles[policy](i, settlements[x + 1], settlements[x + 2])
+    free[i], before[i], rewrite[i] = units, units, true
+    settled[i], states[i] = states[i], was
+  end
+end
+
+-- Verdicts take the place of the requests that were read.
+local verdicts, times, q = 0, {}, 1
 local len = #requests
 while q <= len do
   local first, last, denied_by = q + 1, q + 2 * requests[q], 0
@@ -52,11 +66,16 @@ for policy = 1, #saves do
   local save, ttl = saves[policy], ARGV[policy + 2]
   for i = key, ends[policy] do
     local used = before[i] - free[i]
-    if used > 0 or rewrite[i] then save(i, used, ttl) end
+    -- Of what is not written, an expiry that was lost is given again (PTTL is -1 then).
+    if used > 0 or rewrite[i] or states[i] and call('PTTL', KEYS[i]) < (needs[i] or 0) then save(i, used, ttl) end
   end
   key = ends[policy] + 1
 end
 
 -- What was loaded, the time, a verdict a request: the caller replays the rest.
+if settled then
+  for i, state in pairs(settled) do states[i] = state end
+end
 states[#KEYS + 1] = write('<d', now) .. string.char(unpack(requests, 1, verdicts)) .. table.concat(times)
+if replaced > 0 then states[#KEYS + 2] = write('<d', replaced) end
 return cmsgpack.pack(states)

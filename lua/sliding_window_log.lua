@@ -2,13 +2,21 @@
 -- Sliding window log. A list of the times at which units were taken, oldest first, each packed as a double.
 -- Parameters: limit, window.
 -- In the reply: the units that count, and when the one at index max(0, live - limit) was taken (2 doubles).
+--
+-- Held of a key: `len` of the list, of which those from index `old` on and before `ahead` stay, but for the `gone`
+-- that are given back; then come `push` units taken now. `runs` are the given back, by their time.
 algorithms[5] = function(at)
   local limit, window
   limit, window, at = read('<dd', policies, at)
 
+  -- When the unit at an index of the list was taken; 0 for what is no time.
   local function taken_at(key, index)
     local time = call('LINDEX', key, index)
-    return #time == 8 and read('<d', time) or 0
+    if time and #time == 8 then
+      time = read('<d', time)
+      if time % 1 == 0 and time >= 0 and time <= EXACT then return time end
+    end
+    return 0
   end
 
   -- The first index from `low` up to `high` whose time is above `bound`.
@@ -20,55 +28,77 @@ algorithms[5] = function(at)
     return low
   end
 
-  local function load(i)
-    local key = KEYS[i]
-    local len = redis.pcall('LLEN', key)
-    local log = {len = len, old = 0, ahead = len}
-    held[i] = log
-    if type(len) ~= 'number' then
-      log.len, log.ahead, log.foreign, states[i] = 0, 0, true, false
-      return limit
-    elseif len == 0 then
-      return limit
-    end
-    local time = taken_at(key, 0)
-    if time + window <= now then
-      log.old, time = first_above(key, 1, len, now - window), nil
-    end
-    local live, newest = len - log.old, taken_at(key, -1)
-    if newest > now then
-      log.ahead, rewrite[i] = first_above(key, log.old, len, now), true
-    elseif live > 0 and call('PTTL', key) < (newest + window - now) / 1000 then
-      -- The window has become longer: the key must not go before what it holds. (Or somebody took its expiry.)
-      rewrite[i] = true
-    end
+  -- Says what is free, and leaves in `states` and `awaited` what a refusal has to tell. `first`: the time of the
+  -- oldest that counts, where it is known.
+  local function tell(i, first)
+    local log = held[i]
+    local kept = log.ahead - log.old - (log.gone or 0)
+    local live = kept + log.push
     local known = math.max(live - limit, 0)
-    if live == 0 then
-      time = 0
-    elseif known > 0 or not time then
-      time = taken_at(key, log.old + known)
+
+    local function time_of(index)
+      if index >= kept then return now end
+      index = log.old + index
+      for _, run in ipairs(log.runs or {}) do
+        if index >= run.first then index = index + run.count end
+      end
+      return math.min(taken_at(KEYS[i], index), now)
     end
-    states[i] = write('<dd', live, math.min(time, now))
+
+    if live == 0 then
+      first = 0
+    elseif known > 0 or not first then
+      first = time_of(known)
+    end
+    states[i] = write('<dd', live, math.min(first, now))
     -- `used` units more were taken in this call. What the reply has already, or was taken now, is not told.
     awaited[i] = function(used, cost)
       local index = live + used + cost - limit - 1
       if cost <= limit and index < live and index ~= known then
-        return write('<d', math.min(taken_at(key, log.old + index), now))
+        return write('<d', time_of(index))
       end
     end
     return math.max(limit - live, 0)
   end
 
-  -- Drops what is old, and what is ahead of now (the clock stepped back): that is written again as taken now.
+  local function load(i)
+    local key = KEYS[i]
+    local len = redis.pcall('LLEN', key)
+    local log, first, last = {len = len, old = 0, ahead = len, push = 0}, 0, 0
+    held[i] = log
+    if len == 0 then return limit end
+    if type(len) == 'number' then first, last = taken_at(key, 0), taken_at(key, -1) end
+    if first == 0 or last == 0 then
+      log.len, log.ahead, log.foreign, states[i] = 0, 0, true, false
+      return limit
+    end
+    if first + window <= now then
+      log.old, first = first_above(key, 1, len, now - window), nil
+    end
+    if last > now then
+      log.ahead, rewrite[i] = first_above(key, log.old, len, now), true
+      log.push = len - log.ahead
+    elseif log.old < len then
+      -- The window may have become longer: the key must not go before what it holds.
+      needs[i] = (last + window - now) / 1000
+    end
+    return tell(i, first)
+  end
+
+  -- Drops what is old or given back, and what is ahead of now (the clock stepped back): that is written again as
+  -- taken now.
   local function save(i, used, ttl)
     local key, log = KEYS[i], held[i]
-    if log.foreign or (log.len > 0 and log.ahead == log.old) then
-      call('UNLINK', key)
-    elseif log.old > 0 or log.ahead < log.len then
-      call('LTRIM', key, log.old, log.ahead - 1)
+    local push, times, time = used + log.push, {}, write('<d', now)
+    if log.foreign then replaced = replaced + 1 end
+    if log.ahead - log.old == (log.gone or 0) then
+      if log.foreign or log.len > 0 then call('UNLINK', key) end
+    else
+      if log.old > 0 or log.ahead < log.len then call('LTRIM', key, log.old, log.ahead - 1) end
+      for _, run in ipairs(log.runs or {}) do
+        if run.count > 0 then call('LREM', key, -run.count, write('<d', run.time)) end
+      end
     end
-    local push = used + log.len - log.ahead
-    local times, time = {}, write('<d', now)
     for j = 1, math.min(push, 4000) do times[j] = time end
     while push > 0 do
       local chunk = math.min(push, 4000)
@@ -76,6 +106,41 @@ algorithms[5] = function(at)
       push = push - chunk
     end
     call('PEXPIRE', key, ttl)
+  end
+
+  if settlements then
+    -- Gives back at most so many of the units that were taken at a time before now.
+    local function give_back(key, log, units, time)
+      log.runs = log.runs or {}
+      local run
+      for _, other in ipairs(log.runs) do
+        if other.time == time then run = other end
+      end
+      if not run then
+        local first = first_above(key, log.old, log.ahead, time - 1)
+        run = {time = time, first = first, len = first_above(key, first, log.ahead, time) - first, count = 0}
+        table.insert(log.runs, run)
+        table.sort(log.runs, function(a, b) return a.time < b.time end)
+      end
+      units = math.min(units, run.len - run.count)
+      run.count, log.gone = run.count + units, (log.gone or 0) + units
+    end
+
+    settles[#settles + 1] = function(i, units, taken)
+      local key, log = KEYS[i], held[i]
+      if taken == 0 then
+        local live = log.ahead - log.old - (log.gone or 0) + log.push
+        log.push = log.push + math.min(units, math.max(2 * limit - live, 0))
+      elseif taken == now then
+        -- Among the units taken now are those that were ahead of now.
+        local ahead = first_above(key, log.old, log.ahead, now - 1)
+        log.push, log.ahead = log.push + log.ahead - ahead, ahead
+        log.push = log.push - math.min(units, log.push)
+      else
+        give_back(key, log, units, taken)
+      end
+      return tell(i)
+    end
   end
 
   return load, save, at

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::{AlgorithmError, EXACT_MAX, Rate, SPAN_MAX, micros};
-use crate::{clock::Timestamp, decision::Wait};
+use crate::{clock::Timestamp, decision::Wait, settlement::Change};
 
 /// The state of one bucket: what was used at a moment, and the rate that it drains at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,16 @@ impl Meter {
             .saturating_mul(self.period)
             .saturating_add(bucket.used)
             .min(EXACT_MAX);
+    }
+
+    /// Takes units without asking, or puts them back.
+    pub(super) fn settle(&self, bucket: &mut Bucket, change: Change) {
+        match change {
+            Change::Debit(units) => self.save(bucket, units),
+            Change::GiveBack { units, .. } => {
+                bucket.used = bucket.used.saturating_sub(units.saturating_mul(self.period));
+            }
+        }
     }
 
     /// How long until `cost` fits: until `used + cost × P` is down to the capacity.

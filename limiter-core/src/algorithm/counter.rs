@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Algorithm, Bucket, LeakyBucket, Log, SlidingWindowCounter, SubWindows, TokenBucket, Window};
-use crate::{clock::Timestamp, decision::Wait};
+use crate::{clock::Timestamp, decision::Wait, settlement::Change};
 
 /// Both kinds of bucket, which share their arithmetic.
 macro_rules! buckets {
@@ -74,6 +74,20 @@ impl Algorithm {
             (Self::FixedWindow(_), Counter::Window(c)) => c.count += used,
             (Self::SlidingWindowCounter(_), Counter::SubWindows(c)) => SlidingWindowCounter::save(c, used),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.save(c, used, now.as_micros()),
+            _ => foreign(()),
+        }
+    }
+
+    /// Applies a settlement at the moment that `counter` was loaded for.
+    ///
+    /// A counter that [expires](Self::expires_at) at that moment has nothing left: it need not be stored.
+    pub(crate) fn settle(&self, counter: &mut Counter, change: Change, now: Timestamp) {
+        let now = now.as_micros();
+        match (self, counter) {
+            (buckets!(meter), Counter::Bucket(c)) => meter.settle(c, change),
+            (Self::FixedWindow(a), Counter::Window(c)) => a.settle(c, change, now),
+            (Self::SlidingWindowCounter(_), Counter::SubWindows(c)) => SlidingWindowCounter::settle(c, change, now),
+            (Self::SlidingWindowLog(a), Counter::Log(c)) => a.settle(c, change, now),
             _ => foreign(()),
         }
     }

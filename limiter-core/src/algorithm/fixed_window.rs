@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::{AlgorithmError, EXACT_MAX, check_window, micros};
-use crate::{clock::Timestamp, decision::Wait};
+use crate::{clock::Timestamp, decision::Wait, settlement::Change};
 
 /// Where windows begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +91,22 @@ impl FixedWindow {
 
     pub(super) fn free(&self, window: &Window) -> u64 {
         self.limit.saturating_sub(window.count)
+    }
+
+    /// Takes units without asking, or puts them back if the window that they were taken in is this one.
+    pub(super) fn settle(&self, window: &mut Window, change: Change, now: u64) {
+        match change {
+            Change::Debit(units) => window.count = window.count.saturating_add(units).min(EXACT_MAX),
+            Change::GiveBack { units, at } => {
+                if (window.start..window.end()).contains(&at.as_micros()) {
+                    window.count = window.count.saturating_sub(units);
+                }
+            }
+        }
+        if window.count == 0 && self.align == Align::FirstRequest {
+            // As in `load`: it has not begun.
+            window.start = now;
+        }
     }
 
     pub(super) fn wait(&self, window: &Window, cost: u64, now: u64) -> Wait {

@@ -13,13 +13,17 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use super::{AlgorithmError, EXACT_MAX, SPAN_MAX, check_window, micros};
-use crate::{clock::Timestamp, decision::Wait};
+use crate::{clock::Timestamp, decision::Wait, settlement::Change};
 
 /// The most sub-windows a window.
 pub const BUCKETS_MAX: u32 = 60;
 
 /// The largest limit: the sum of all sub-windows, which can be more than the limit, has to be exact too.
 pub const COUNTER_LIMIT_MAX: u64 = (1 << 50) - 1;
+
+/// A debit makes the sum of all sub-windows at most this, which leaves room for what is taken after it: the sum stays
+/// exact.
+const DEBIT_SUM_MAX: u64 = 1 << 52;
 
 /// `limit` units in any `window`, as well as `buckets` counts a window can tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,6 +192,26 @@ impl SlidingWindowCounter {
             *newest += used;
             counter.used += used;
         }
+    }
+
+    /// Takes units without asking, or puts them back into the sub-window that they were taken in, if it still counts.
+    pub(super) fn settle(counter: &mut SubWindows, change: Change, now: u64) {
+        let sum: u64 = counter.counts.iter().sum();
+        match change {
+            Change::Debit(units) => {
+                if let Some(newest) = counter.counts.first_mut() {
+                    *newest += units.min(DEBIT_SUM_MAX.saturating_sub(sum));
+                }
+            }
+            Change::GiveBack { units, at } => {
+                let age = counter.head.checked_sub(counter.grid.index(at.as_micros()));
+                let age = age.and_then(|age| usize::try_from(age).ok());
+                if let Some(count) = age.and_then(|age| counter.counts.get_mut(age)) {
+                    *count = count.saturating_sub(units);
+                }
+            }
+        }
+        counter.used = counter.weigh(now);
     }
 
     /// Looks for the first sub-window in which `cost` fits beside the newer counts, and in it for the moment at which

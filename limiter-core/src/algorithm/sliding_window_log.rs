@@ -8,7 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 use smallvec::SmallVec;
 
 use super::{AlgorithmError, check_window, micros};
-use crate::{clock::Timestamp, decision::Wait};
+use crate::{clock::Timestamp, decision::Wait, settlement::Change};
 
 /// The largest limit: a log of that many takes 1 MB a key in Redis.
 pub const LOG_LIMIT_MAX: u64 = 100_000;
@@ -104,6 +104,16 @@ impl Log {
             }
         }
     }
+
+    /// Removes at most `units` that were taken at `time`. A summary does not know of them, and stays as it is.
+    fn remove(&mut self, units: u64, time: u64) {
+        if let Self::Times(times) = self {
+            let first = times.partition_point(|other| *other < time);
+            let last = times.partition_point(|other| *other <= time);
+            let units = usize::try_from(units).unwrap_or(usize::MAX).min(last - first);
+            times.drain(first..first + units);
+        }
+    }
 }
 
 impl SlidingWindowLog {
@@ -151,6 +161,15 @@ impl SlidingWindowLog {
 
     pub(super) fn save(&self, log: &mut Log, used: u64, now: u64) {
         log.push(used, now);
+    }
+
+    /// Takes units without asking, or puts back those that were taken at exactly a time.
+    pub(super) fn settle(&self, log: &mut Log, change: Change, now: u64) {
+        match change {
+            // Twice the limit, so that no log grows without a bound.
+            Change::Debit(units) => log.push(units.min((2 * self.limit).saturating_sub(log.live())), now),
+            Change::GiveBack { units, at } => log.remove(units, at.as_micros()),
+        }
     }
 
     /// The unit that has to age before `cost` fits, where that is more than waiting for none.

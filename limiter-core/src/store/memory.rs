@@ -25,6 +25,7 @@ use crate::{
     clock::{Clock, Timestamp},
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS, Verdict},
+    settlement::Settlement,
 };
 
 /// Shards of a large store. A set of them is a word of bits.
@@ -159,6 +160,25 @@ impl MemoryStore {
         let charged = decision.verdict == Verdict::Allowed;
         put(&mut shards, layers, &places, &mut counters, charged, now);
         decision
+    }
+
+    /// Applies a settlement. A counter of which nothing is left is not kept.
+    #[allow(dead_code, reason = "the stores that settle come next")]
+    pub(crate) fn settle(&self, settlement: &Settlement) {
+        let Settlement { policy, key, change } = settlement;
+        let mut place = Place::new(self.secret.fingerprint(policy.key_prefix(), key));
+        let mut shard = lock(&self.shards[place.fingerprint.shard(self.shards.len())]);
+        let now = self.clock.now();
+        let algorithm = policy.algorithm();
+        let mut counter = algorithm.load(place.take(&mut shard, now), now);
+        algorithm.settle(&mut counter, *change, now);
+        let says_something = algorithm.expires_at(&counter) > now;
+        let entry = Entry::new(place.fingerprint, counter, algorithm);
+        match place.slot {
+            Some(slot) => shard.replace(slot, entry),
+            None if says_something => shard.insert(entry, now),
+            None => {}
+        }
     }
 
     #[cfg(test)]

@@ -82,11 +82,19 @@ fn an_altered_script_is_found_out() {
         (SlidingWindowCounter, "rest * 16", "rest * 15"),
         // clock_given.lua
         (TokenBucket, "tonumber(ARGV[#ARGV])", "tonumber(ARGV[#ARGV]) + 1"),
+        (LeakyBucket, "number >= least", "number > least"),
+        (FixedWindow, "if not states[i]", "if states[i]"),
         // bucket.lua
         (TokenBucket, "stored(i, 32), 0", "stored(i, 24), 0"),
         (TokenBucket, "stored(i, 32), 0", "stored(i, 32), 1"),
         (LeakyBucket, "if left > 0 then whole = whole + 1 end", ""),
         (LeakyBucket, "if since <= now", "if since < now + 1000"),
+        (TokenBucket, "if taken > 0 then count = -count end", ""),
+        (
+            LeakyBucket,
+            "math.min(held[i] + count * period, EXACT)",
+            "held[i] + count * period",
+        ),
         // token_bucket.lua, leaky_bucket.lua
         (TokenBucket, "algorithms[1] = bucket", "algorithms[6] = bucket"),
         (LeakyBucket, "algorithms[2] = bucket", "algorithms[6] = bucket"),
@@ -98,6 +106,9 @@ fn an_altered_script_is_found_out() {
             "now <= their_start + their_length",
         ),
         (FixedWindow, "math.max(limit - count, 0)", "math.max(limit - count, 1)"),
+        (FixedWindow, "start <= taken", "start < taken"),
+        (FixedWindow, "math.min(count + units, EXACT)", "count + units"),
+        (FixedWindow, "their_count < 1", "their_count < 0"),
         // sliding_window_counter.lua
         (
             SlidingWindowCounter,
@@ -114,15 +125,34 @@ fn an_altered_script_is_found_out() {
             "their_window, their_buckets) - 1)",
             "their_window, their_buckets) - 0)",
         ),
+        (SlidingWindowCounter, "2 ^ 52", "2 ^ 51"),
+        (SlidingWindowCounter, "j >= newest", "j > newest"),
         // sliding_window_log.lua
-        (SlidingWindowLog, "elseif live > 0 and", "elseif live >= 0 or"),
+        (SlidingWindowLog, "window - now) / 1000", "window - now) * 1000"),
         (SlidingWindowLog, "cost - limit - 1", "cost - limit - 2"),
-        (SlidingWindowLog, "time + window <= now", "time + window < now"),
+        (SlidingWindowLog, "first + window <= now", "first + window < now"),
         (SlidingWindowLog, "#time == 8", "#time == 9"),
         (SlidingWindowLog, "math.min(push, 4000) do", "math.min(push, 3999) do"),
+        (SlidingWindowLog, "2 * limit - live", "3 * limit - live"),
+        (SlidingWindowLog, "index >= run.first", "index > run.first"),
+        (SlidingWindowLog, "-run.count, write", "-1, write"),
+        (SlidingWindowLog, "run.len - run.count", "run.len"),
+        (SlidingWindowLog, "log.ahead, now - 1", "log.ahead, now"),
+        (SlidingWindowLog, "log.ahead, time - 1", "log.ahead, time"),
         // decide.lua
         (FixedWindow, "(x - first) / 2 + 1", "(x - first) / 2 + 2"),
         (FixedWindow, "free[i] - cost", "free[i] - 1"),
+        (
+            FixedWindow,
+            "rewrite[i] = units, units, true",
+            "rewrite[i] = units, units, nil",
+        ),
+        (
+            FixedWindow,
+            "settled[i], states[i] = states[i], was",
+            "settled[i] = was",
+        ),
+        (FixedWindow, "ends[policy] < i", "ends[policy] <= i"),
         (FixedWindow, "ends[policy] + 1", "ends[policy] + 2"),
     ];
     // The same every time: an alteration that one run finds and another does not would be no test.

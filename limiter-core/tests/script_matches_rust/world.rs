@@ -1,6 +1,6 @@
 //! Random calls, decided by the script and by the reference, and compared.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use limiter_core::{
@@ -9,7 +9,7 @@ use limiter_core::{
         Align, BUCKETS_MAX, COUNTER_LIMIT_MAX, EXACT_MAX, FixedWindow, LeakyBucket, SlidingWindowCounter,
         SlidingWindowLog, TokenBucket,
     },
-    test_util::script::{Answered, Batch, Model, Stored, script_text},
+    test_util::script::{Answered, Batch, Model, Settle, Stored, script_text},
 };
 
 use crate::redis::{Redis, Value};
@@ -57,10 +57,14 @@ pub(crate) struct World {
     allowed: u32,
     denied: u32,
     shared: u32,
+    settled: u32,
 }
 
 /// One request: for each layer, the policy's index, the key, the cost.
 type Request = Vec<(usize, String, u64)>;
+
+/// One settlement: the policy's index, the key, the change.
+type Settlement = (usize, String, Settle);
 
 impl World {
     pub(crate) fn new(kinds: &[Kind], seed: u64, script: &str) -> Self {
@@ -80,6 +84,7 @@ impl World {
             allowed: 0,
             denied: 0,
             shared: 0,
+            settled: 0,
         };
         for slot in 0..5 {
             let policy = world.policy(slot);
@@ -95,9 +100,17 @@ impl World {
             self.policies[slot] = self.policy(slot);
         }
         self.move_time();
-        let requests = self.requests();
+        let settlements = self.settlements();
+        let requests = self.requests(settlements.is_empty());
         let mut batch = Batch::default();
         let mut names = Vec::new();
+        for (slot, key, settle) in &settlements {
+            let policy = &self.policies[*slot];
+            if !batch.settle(policy, key, *settle) {
+                return Err("a settlement has no place".to_owned());
+            }
+            names.push((Arc::clone(policy), key.clone()));
+        }
         for request in &requests {
             let asks = asks(&self.policies, request);
             if !batch.add(&asks) {
@@ -109,10 +122,18 @@ impl World {
         let all = names.len();
         names.dedup_by(|a, b| a.0.name() == b.0.name() && a.1 == b.1);
         self.shared += u32::from(names.len() < all);
-        self.compare(&requests, &batch, &names)
+        self.settled += u32::from(!settlements.is_empty());
+        let found = self.compare(&settlements, &requests, &batch, &names);
+        found.map_err(|difference| format!("{difference}\nafter {settlements:?}"))
     }
 
-    fn compare(&mut self, requests: &[Request], batch: &Batch, names: &[(Arc<Policy>, String)]) -> Result<(), String> {
+    fn compare(
+        &mut self,
+        settlements: &[Settlement],
+        requests: &[Request],
+        batch: &Batch,
+        names: &[(Arc<Policy>, String)],
+    ) -> Result<(), String> {
         let (keys, mut args) = batch.arguments(PREFIX, None);
         args[2..].fill(FOREVER_MS.into());
         args.push(self.now.to_string().into());
@@ -138,13 +159,33 @@ impl World {
             return Err(format!("the script failed: {reply:?}"));
         };
         let now = Timestamp::from_micros(self.now);
+        for (slot, key, settle) in settlements {
+            let (policy, cost) = (&self.policies[*slot], 0);
+            self.model.settle(&Ask { policy, key, cost }, *settle, now);
+        }
         let expected: Vec<Decision> = requests
             .iter()
             .map(|request| self.model.decide(&asks(&self.policies, request), now))
             .collect();
         self.decisions(requests, batch, &reply, &expected)?;
+        match batch.replaced(&reply) {
+            Ok(0) => {}
+            other => return Err(format!("nothing foreign was there, yet replaced: {other:?}")),
+        }
+        let free_after: HashMap<_, _> = batch
+            .free_after(&reply)
+            .map_err(|e| e.to_string())?
+            .into_iter()
+            .collect();
         for ((policy, key), reply) in names.iter().zip(replies) {
             let ask = Ask { policy, key, cost: 0 };
+            let (expected, found) = (
+                self.model.free(&ask, now),
+                free_after.get(&[policy.key_prefix(), key].concat()),
+            );
+            if Some(&expected) != found {
+                return Err(format!("{key} of {policy:?}: {expected} free, found {found:?}"));
+            }
             let (expected, found) = (self.model.stored(&ask), stored(reply));
             if expected != found {
                 let policy = policy.algorithm();
@@ -194,17 +235,61 @@ impl World {
             allowed,
             denied,
             shared,
+            settled,
             ..
         } = self;
         assert!(
-            *allowed > 1_000 && *denied > 1_000 && *shared > 1_000,
-            "{allowed} allowed, {denied} denied, {shared} with shared keys"
+            *allowed > 1_000 && *denied > 1_000 && *shared > 1_000 && *settled > 1_000,
+            "{allowed} allowed, {denied} denied, {shared} with shared keys, {settled} with settlements"
         );
     }
 
-    fn requests(&mut self) -> Vec<Request> {
+    /// In every fourth call a few.
+    fn settlements(&mut self) -> Vec<Settlement> {
         let rng = &mut self.rng;
-        let count = if rng.bool() { 1 } else { rng.usize(1..=12) };
+        let count = if rng.u8(0..4) == 0 { rng.usize(1..=5) } else { 0 };
+        let mut settlement = |_| {
+            let slot = rng.usize(0..self.policies.len());
+            let limit = self.policies[slot].algorithm().limit();
+            let units = match rng.u8(0..64) {
+                0 => u64::MAX,
+                1 => EXACT_MAX,
+                2 => 2 * limit,
+                _ => cost(rng, limit),
+            };
+            let (policy, key) = (&self.policies[slot], format!("k{}", rng.u8(0..3)));
+            let taken = match self.model.stored(&Ask {
+                policy,
+                key: &key,
+                cost: 0,
+            }) {
+                Stored::Times(times) => times,
+                _ => self.times.to_vec(),
+            };
+            let at = match rng.u8(0..8) {
+                0 => self.now + rng.u64(0..2),
+                1 => *rng.choice(&self.times).unwrap(),
+                2 => rng.choice(&taken).unwrap() + 1,
+                _ => *rng.choice(&taken).unwrap(),
+            };
+            let settle = if rng.u8(0..5) < 2 {
+                Settle::Debit(units)
+            } else {
+                Settle::GiveBack(units, Timestamp::from_micros(at))
+            };
+            (slot, key, settle)
+        };
+        (0..count).map(&mut settlement).collect()
+    }
+
+    /// One or several; beside settlements, sometimes none.
+    fn requests(&mut self, at_least_one: bool) -> Vec<Request> {
+        let rng = &mut self.rng;
+        let count = match rng.u8(0..8) {
+            0 if !at_least_one => 0,
+            0..5 => 1,
+            _ => rng.usize(1..=12),
+        };
         (0..count)
             .map(|_| {
                 let mut slots: Vec<usize> = (0..self.policies.len()).collect();
@@ -288,7 +373,7 @@ impl World {
                     .into()
             }
             Kind::SlidingWindowLog => {
-                let limit = if rng.u8(..) < 10 {
+                let limit = if rng.u8(..) < 20 {
                     rng.u64(4_000..9_000)
                 } else {
                     rng.u64(1..40)

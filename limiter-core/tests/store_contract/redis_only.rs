@@ -247,8 +247,8 @@ async fn requests_from_before_and_after_a_reload_may_wait_together() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_and_database_of_the_url_are_used_and_few_commands() {
     // What lua/README.md asks for, and nothing else.
-    const COMMANDS: &str = "+evalsha +eval +time +mget +psetex +llen +lindex +ltrim +rpush +pttl +pexpire +unlink \
-                            +ping +select";
+    const COMMANDS: &str = "+evalsha +eval +time +mget +set +psetex +llen +lindex +ltrim +lrem +rpush +pttl +pexpire \
+                            +unlink +ping +select";
     let user = ["--user", "gw", "on", ">s:c@ret", "~test:*"].into_iter();
     let server = RedisServer::start_with(&user.chain(COMMANDS.split_whitespace()).collect::<Vec<_>>());
     let runtime = tokio::runtime::Handle::current();

@@ -1,7 +1,7 @@
 //! The script that decides in Redis: its text, what it is asked, and what it answers.
 //!
-//! One call takes a [`Batch`] of requests. The script loads every counter once, decides the requests in order, and
-//! answers with the counters as it found them. From those, [`Batch::replay`] repeats the decisions with the same
+//! One call takes a [`Batch`] of requests, and of settlements, which ask nothing. The script loads every counter once,
+//! settles, decides the requests in order, and answers with the counters as they were before the first. From those, [`Batch::replay`] repeats the decisions with the same
 //! arithmetic in Rust, and so knows what remains and how long to wait at every layer of every request.
 //!
 //! `lua/README.md` has the calling convention.

@@ -1,4 +1,4 @@
-//! Gathers requests into one call.
+//! Gathers requests, and settlements, into one call.
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc};
 
@@ -7,7 +7,14 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::codec;
-use crate::{algorithm::EXACT_MAX, clock::Timestamp, decision::INLINE_LAYERS, policy::Policy, store::Ask};
+use crate::{
+    algorithm::EXACT_MAX,
+    clock::Timestamp,
+    decision::INLINE_LAYERS,
+    policy::Policy,
+    settlement::{Change, Settlement},
+    store::Ask,
+};
 
 /// Requests a call: beyond 64, larger batches gain little.
 pub(crate) const REQUESTS_MAX: usize = 128;
@@ -18,7 +25,8 @@ pub(crate) const KEYS_MAX: usize = 256;
 /// Layers a request: the answer names the layer that refused in one byte.
 pub(crate) const LAYERS_MAX: usize = 255;
 
-/// Requests that are decided in one call, one after the other, each over all its layers.
+/// Settlements that are applied in one call, and then requests that are decided, one after the other, each over all its
+/// layers.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(super) policies: Vec<Arc<Policy>>,
@@ -30,6 +38,8 @@ pub(crate) struct Batch {
     pub(super) layers: Vec<LayerAsk>,
     /// Where each request's layers end.
     pub(super) ends: Vec<usize>,
+    /// Positions in `keys`, and what happens to those before the first request.
+    settlements: Vec<(u16, Change)>,
 }
 
 /// A counter, as named by its policy and the key within it.
@@ -47,7 +57,7 @@ pub(super) struct LayerAsk {
     pub(super) cost: u64,
 }
 
-/// What became of a request.
+/// What became of a request or settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
     /// It is the next in this batch.
@@ -68,7 +78,7 @@ pub(crate) struct Arguments {
 }
 
 impl Batch {
-    /// A batch of no request yet.
+    /// A batch of nothing yet.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -101,11 +111,32 @@ impl Batch {
             return Added::NextBatch;
         }
         for (ask, found) in asks.iter().zip(found) {
-            let key = found.unwrap_or_else(|| self.insert(ask));
+            let key = found.unwrap_or_else(|| self.insert(ask.policy, ask.key));
             self.layers.push(LayerAsk { key, cost: ask.cost });
         }
         self.ends.push(self.layers.len());
         Added::Yes
+    }
+
+    /// Adds a settlement, if it fits. It is applied before all requests, after those that were added before it.
+    pub(crate) fn settle(&mut self, settlement: &Settlement) -> Added {
+        let Settlement { policy, key, change } = settlement;
+        let Ok(found) = self.find_policy(policy) else {
+            return Added::NextBatch;
+        };
+        let found = found.and_then(|policy| self.find_key(policy, key));
+        if self.settlements.len() == KEYS_MAX || (found.is_none() && self.keys.len() == KEYS_MAX) {
+            return Added::NextBatch;
+        }
+        let key = found.unwrap_or_else(|| self.insert(policy, key));
+        self.settlements.push((key, *change));
+        Added::Yes
+    }
+
+    /// The counters that are named, each once, in the order of [`Replay::counters`](super::Replay).
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = (&Arc<Policy>, &str)> {
+        let policy = |key: &CounterKey| &self.policies[usize::from(key.policy)];
+        self.keys.iter().map(move |key| (policy(key), &*key.key))
     }
 
     /// The position of a policy with the same name and parameters; an error, if its parameters differ.
@@ -127,16 +158,16 @@ impl Batch {
         self.index.find(hash, is_it).copied()
     }
 
-    fn insert(&mut self, ask: &Ask<'_>) -> u16 {
-        let policy = self.find_policy(ask.policy).ok().flatten().unwrap_or_else(|| {
-            self.policies.push(Arc::clone(ask.policy));
+    fn insert(&mut self, policy: &Arc<Policy>, key: &str) -> u16 {
+        let policy = self.find_policy(policy).ok().flatten().unwrap_or_else(|| {
+            self.policies.push(Arc::clone(policy));
             position(self.policies.len() - 1)
         });
         let index = position(self.keys.len());
         let hash_of = |key: &CounterKey| self.hasher.hash_one((key.policy, &*key.key));
         let key = CounterKey {
             policy,
-            key: ask.key.into(),
+            key: key.into(),
         };
         let hash = hash_of(&key);
         self.keys.push(key);
@@ -190,7 +221,7 @@ impl Batch {
         Arguments { keys, args }
     }
 
-    /// The requests, one after the other: number of layers, then counter (from 1) and cost of each.
+    /// The requests, one after the other, and the settlements, if there are any. Of a request: number of layers, then counter (from 1) and cost of each.
     fn requests(&self, places: &[u16]) -> Bytes {
         let mut numbers = codec::Numbers::with_len(self.ends.len() + 2 * self.layers.len());
         let mut begin = 0;
@@ -204,7 +235,24 @@ impl Batch {
             }
             begin = end;
         }
+        if !self.settlements.is_empty() {
+            self.push_settlements(&mut numbers, places);
+        }
         numbers.finish()
+    }
+
+    /// The settlements, one after the other: counter (from 1), units, and when they were taken, or 0 for a debit.
+    fn push_settlements(&self, numbers: &mut codec::Numbers, places: &[u16]) {
+        numbers.begin(3 * self.settlements.len());
+        for (key, change) in &self.settlements {
+            let (units, taken) = match change {
+                Change::Debit(units) => (units, 0),
+                Change::GiveBack { units, at } => (units, at.as_micros().max(1)),
+            };
+            numbers.push(u64::from(places[usize::from(*key)]) + 1);
+            numbers.push((*units).min(EXACT_MAX));
+            numbers.push(taken);
+        }
     }
 }
 

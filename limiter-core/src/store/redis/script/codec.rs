@@ -43,17 +43,22 @@ pub(super) fn time_to_live(algorithm: &Algorithm) -> Bytes {
     (algorithm.lifetime_micros().div_ceil(1_000) + 2).to_string().into()
 }
 
-/// Whole numbers as one flat MessagePack array.
+/// Whole numbers as flat MessagePack arrays.
 #[derive(Debug)]
 pub(super) struct Numbers(rmp::encode::ByteBuf);
 
 impl Numbers {
     /// An array that will have `len` numbers.
     pub(super) fn with_len(len: usize) -> Self {
-        let mut bytes = rmp::encode::ByteBuf::with_capacity(5 + 2 * len);
+        let mut numbers = Self(rmp::encode::ByteBuf::with_capacity(5 + 2 * len));
+        numbers.begin(len);
+        numbers
+    }
+
+    /// After the last array is complete: another of `len` numbers.
+    pub(super) fn begin(&mut self, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        rmp::encode::write_array_len(&mut bytes, len).expect("memory takes all bytes");
-        Self(bytes)
+        rmp::encode::write_array_len(&mut self.0, len).expect("memory takes all bytes");
     }
 
     pub(super) fn push(&mut self, number: u64) {

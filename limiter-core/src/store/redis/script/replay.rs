@@ -29,6 +29,11 @@ pub(crate) struct Replay {
     pub(crate) decisions: Vec<Decision>,
     /// Decisions on which script and replay disagree: a bug. The script's verdict stands, for that is what was charged.
     pub(crate) drift: usize,
+    /// Values that were no state of their algorithm, and that the script wrote over.
+    pub(crate) replaced: usize,
+    /// The counters after the last decision, settled to `now`, in the order of [`Batch::keys`]. That of a log is a
+    /// summary.
+    pub(crate) counters: Vec<Counter>,
 }
 
 impl Batch {
@@ -38,6 +43,11 @@ impl Batch {
     /// [`StoreError::Protocol`], where this is no reply to this batch.
     pub(crate) fn replay(&self, reply: &[u8]) -> Result<Reply, StoreError> {
         let mut states = codec::strings(reply).ok_or(StoreError::Protocol("not an array of strings"))?;
+        let mut replaced = 0;
+        if states.len() == self.keys.len() + 2 {
+            let count = states.pop().flatten().ok_or(StoreError::Protocol("no count"))?;
+            replaced = usize::try_from(Tail(count).double()?).unwrap_or(usize::MAX);
+        }
         let tail = states.pop().flatten().ok_or(StoreError::Protocol("no time"))?;
         let mut tail = Tail(tail);
         let now = Timestamp::from_micros(tail.double()?);
@@ -62,6 +72,8 @@ impl Batch {
             now,
             decisions: Vec::with_capacity(self.len()),
             drift: 0,
+            replaced,
+            counters: Vec::new(),
         };
         let mut begin = 0;
         for (&end, &verdict) in self.ends.iter().zip(verdicts) {
@@ -71,6 +83,7 @@ impl Batch {
             replay.decisions.push(overruled(decision, verdict)?);
         }
         if tail.0.is_empty() {
+            replay.counters = counters;
             Ok(Reply::Decided(replay))
         } else {
             Err(StoreError::Protocol("more than was asked"))

@@ -1,15 +1,17 @@
 //! What the comparison of script and reference needs to see. Not part of the library.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Added, Reply, Script, ScriptClock};
+use super::{Added, Replay, Reply, Script, ScriptClock};
 use crate::{
     algorithm::{Algorithm, Counter, Log},
     clock::Timestamp,
     decide::{Layer, decide},
     decision::{Decision, Verdict},
+    policy::Policy,
+    settlement::{Change, Settlement},
     store::{Ask, StoreError},
 };
 
@@ -37,10 +39,38 @@ pub enum Answered {
     Decided(Timestamp, Vec<Decision>, usize),
 }
 
+/// A change that asks for nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum Settle {
+    /// So many units are taken.
+    Debit(u64),
+    /// So many, which were taken at a time, are given back.
+    GiveBack(u64, Timestamp),
+}
+
+impl From<Settle> for Change {
+    fn from(settle: Settle) -> Self {
+        match settle {
+            Settle::Debit(units) => Self::Debit(units),
+            Settle::GiveBack(units, at) => Self::GiveBack { units, at },
+        }
+    }
+}
+
 impl Batch {
     /// Adds a request; `false` if it has no place.
     pub fn add(&mut self, asks: &[Ask<'_>]) -> bool {
         self.0.add(asks) == Added::Yes
+    }
+
+    /// Adds a settlement; `false` if it has no place.
+    pub fn settle(&mut self, policy: &Arc<Policy>, key: &str, settle: Settle) -> bool {
+        let settlement = Settlement {
+            policy: Arc::clone(policy),
+            key: key.into(),
+            change: settle.into(),
+        };
+        self.0.settle(&settlement) == Added::Yes
     }
 
     /// `KEYS` and `ARGV`.
@@ -59,6 +89,35 @@ impl Batch {
             Reply::Late(now) => Answered::Late(now),
             Reply::Decided(replay) => Answered::Decided(replay.now, replay.decisions, replay.drift),
         })
+    }
+
+    /// After a call that was answered: of each counter, the name without the store's prefix, and the whole units that are
+    /// free.
+    ///
+    /// # Errors
+    /// Where this is no answer, or came too late.
+    pub fn free_after(&self, reply: &[u8]) -> Result<Vec<(String, u64)>, StoreError> {
+        let replay = self.decided(reply)?;
+        let free = |((policy, key), counter): ((&Arc<Policy>, &str), &Counter)| {
+            let name = [policy.key_prefix(), key].concat();
+            (name, policy.algorithm().free(counter))
+        };
+        Ok(self.0.keys().zip(&replay.counters).map(free).collect())
+    }
+
+    /// How many foreign values the call wrote over.
+    ///
+    /// # Errors
+    /// Where this is no answer, or came too late.
+    pub fn replaced(&self, reply: &[u8]) -> Result<usize, StoreError> {
+        Ok(self.decided(reply)?.replaced)
+    }
+
+    fn decided(&self, reply: &[u8]) -> Result<Replay, StoreError> {
+        match self.0.replay(reply)? {
+            Reply::Decided(replay) => Ok(replay),
+            Reply::Late(_) => Err(StoreError::Protocol("too late")),
+        }
     }
 }
 
@@ -109,6 +168,16 @@ impl Model {
             }
         }
         decision
+    }
+
+    /// Applies a settlement to the counter that `ask` names.
+    pub fn settle(&mut self, ask: &Ask<'_>, settle: Settle, now: Timestamp) {
+        let (algorithm, name) = (ask.policy.algorithm(), name(ask));
+        let mut counter = algorithm.load(self.counters.remove(&name), now);
+        algorithm.settle(&mut counter, settle.into(), now);
+        if algorithm.expires_at(&counter) > now {
+            self.counters.insert(name, counter);
+        }
     }
 
     /// Whole units free of the counter that `ask` names.

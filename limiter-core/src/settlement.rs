@@ -1,0 +1,36 @@
+//! What a counter owes, or is owed: units that were taken elsewhere, or taken and not needed.
+
+use std::sync::Arc;
+
+use crate::{clock::Timestamp, policy::Policy};
+
+/// A change to one counter that asks for nothing: it is applied whatever is free.
+#[derive(Clone, Debug)]
+pub(crate) struct Settlement {
+    pub(crate) policy: Arc<Policy>,
+    /// The counter of that policy, as in [`Ask::key`](crate::Ask).
+    pub(crate) key: Box<str>,
+    pub(crate) change: Change,
+}
+
+/// What a settlement does to a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// So many units were taken without asking. More than the limit may be in use afterwards: they count as taken now,
+    /// and free up as any other.
+    ///
+    /// Bounded by what a state can hold: of a log, twice its limit is in use at most; of the others, a number near 2^53.
+    Debit(u64),
+    /// So many units were taken at a moment and not needed.
+    ///
+    /// They go back only to where they were taken from (the window or sub-window that `at` lies in, a log's units of
+    /// exactly that time), and never make more than full. A bucket does not know when its units were taken: one that was
+    /// empty in between has forgotten them, and then lets up to so many pass that others have taken since. Who gives
+    /// back soon gives little away.
+    GiveBack {
+        /// How many.
+        units: u64,
+        /// When they were taken, by the clock that the counter goes by. Nothing was taken at time 0.
+        at: Timestamp,
+    },
+}
