@@ -24,7 +24,8 @@ pub struct Tls {
 #[derive(PartialEq, Eq)]
 struct Pem {
     ca: Option<Box<[u8]>>,
-    identity: Option<(Box<[u8]>, Box<[u8]>)>,
+    cert: Option<Box<[u8]>>,
+    key: Option<Box<[u8]>>,
 }
 
 /// The certificate that we show to a server that asks for one. PEM.
@@ -66,7 +67,8 @@ impl Tls {
         };
         let made_from = Pem {
             ca: ca.map(Into::into),
-            identity: identity.map(|identity| (identity.cert.into(), identity.key.into())),
+            cert: identity.map(|identity| identity.cert.into()),
+            key: identity.map(|identity| identity.key.into()),
         };
         Ok(Self {
             made_from: Arc::new(made_from),
@@ -98,10 +100,10 @@ impl Eq for Tls {}
 impl fmt::Debug for Tls {
     /// Shows no key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Pem { ca, identity } = &*self.made_from;
+        let Pem { ca, cert, .. } = &*self.made_from;
         f.debug_struct("Tls")
             .field("ca", if ca.is_some() { &"given" } else { &"of the system" })
-            .field("client_certificate", &identity.is_some())
+            .field("client_certificate", &cert.is_some())
             .finish()
     }
 }
@@ -192,5 +194,81 @@ fn problem(error: &pem::Error, due: &'static str) -> PemProblem {
         pem::Error::IllegalSectionStart { .. } => PemProblem::Unreadable("a block does not begin as one".to_owned()),
         pem::Error::Base64Decode(_) => PemProblem::Unreadable("a block is not base64".to_owned()),
         _ => PemProblem::Unreadable("not PEM".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::read;
+
+    use super::*;
+    use crate::test_util::Certificates;
+
+    #[test]
+    fn what_was_made_from_the_same_files_is_the_same() {
+        let files = Certificates::make();
+        let (ca, other) = (read(files.ca()).unwrap(), read(files.stranger_ca()).unwrap());
+        let (cert, key) = (read(files.client_cert()).unwrap(), read(files.client_key()).unwrap());
+        let identity = ClientIdentity { cert: &cert, key: &key };
+        let tls = Tls::new(Some(&ca), Some(identity)).unwrap();
+        assert_eq!(tls, Tls::new(Some(&ca), Some(identity)).unwrap());
+        assert_ne!(tls, Tls::new(Some(&other), Some(identity)).unwrap());
+        assert_ne!(tls, Tls::new(Some(&ca), None).unwrap());
+        let shown = format!("{tls:?} {identity:?}");
+        assert_eq!(
+            shown,
+            r#"Tls { ca: "given", client_certificate: true } ClientIdentity { .. }"#
+        );
+    }
+
+    #[test]
+    fn each_part_that_is_wrong_is_named() {
+        let files = Certificates::make();
+        let ca = read(files.ca()).unwrap();
+        let (cert, key) = (read(files.client_cert()).unwrap(), read(files.client_key()).unwrap());
+        let other_key = read(files.server_key()).unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let cut = |bytes: &[u8]| text(bytes).replace("-----END", "-----AND").into_bytes();
+        let spoilt = |bytes: &[u8]| text(bytes).replacen("MI", "!!", 1).into_bytes();
+        let not_der = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec();
+        let error = |ca: &[u8], cert: &[u8], key: &[u8]| {
+            let identity = ClientIdentity { cert, key };
+            Tls::new(Some(ca), Some(identity)).unwrap_err().to_string()
+        };
+        let (of_ca, of_cert) = ("the certificates of the authorities: ", "the client certificate: ");
+        let of_key = "the key of the client certificate: ";
+        for (error, begin, end) in [
+            (error(b"", &cert, &key), of_ca, "there is no PEM block `CERTIFICATE`"),
+            (error(&key, &cert, &key), of_ca, "there is no PEM block `CERTIFICATE`"),
+            (
+                error(&cut(&ca), &cert, &key),
+                of_ca,
+                "it cannot be read: a block does not end",
+            ),
+            (
+                error(&spoilt(&ca), &cert, &key),
+                of_ca,
+                "it cannot be read: a block is not base64",
+            ),
+            (error(&not_der, &cert, &key), of_ca, "it cannot be used: "),
+            (error(&ca, b"x", &key), of_cert, "there is no PEM block `CERTIFICATE`"),
+            (error(&ca, &not_der, &key), of_cert, "it cannot be used: "),
+            (error(&ca, &cert, &cert), of_key, "there is no PEM block `PRIVATE KEY`"),
+            (
+                error(&ca, &cert, &cut(&key)),
+                of_key,
+                "it cannot be read: a block does not end",
+            ),
+            (
+                error(&ca, &cert, &other_key),
+                "the key does not belong to the client certificate",
+                "",
+            ),
+        ] {
+            assert!(
+                error.starts_with(begin) && error.contains(end),
+                "{error} is not {begin}{end}"
+            );
+        }
     }
 }
