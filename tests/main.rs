@@ -23,6 +23,7 @@ mod cli;
 mod demo;
 mod drain;
 mod exact;
+mod faults;
 mod fields;
 mod framing;
 mod harness;

@@ -30,6 +30,12 @@ impl Redis {
         }
     }
 
+    /// Starts a replica of it that has all that it holds.
+    pub(crate) async fn replica(&self) -> Self {
+        let server = Arc::clone(&self.server);
+        Self::start_as(move || RedisServer::start_replica_of(&server)).await
+    }
+
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.server.port()))

@@ -9,8 +9,10 @@ use tokio::{
 };
 
 /// What the relay does to the connections through it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Trouble {
+    /// Where new connections lead to.
+    target: SocketAddr,
     /// Held back for that long, each way.
     delay: Duration,
     /// Nothing gets through, and nothing is closed.
@@ -33,12 +35,18 @@ impl Relay {
     pub(crate) async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let trouble = watch::Sender::new(Trouble::default());
+        let trouble = watch::Sender::new(Trouble {
+            target,
+            delay: Duration::ZERO,
+            black_hole: false,
+            refuses: false,
+            cuts: 0,
+        });
         let watched = trouble.subscribe();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if !watched.borrow().refuses {
-                    tokio::spawn(carry(client, target, watched.clone()));
+                    tokio::spawn(carry(client, watched.clone()));
                 }
             }
         });
@@ -53,6 +61,11 @@ impl Relay {
     /// Holds every piece back for `delay`, each way.
     pub(crate) fn delay(&self, delay: Duration) {
         self.trouble.send_modify(|trouble| trouble.delay = delay);
+    }
+
+    /// Leads new connections there; those that are open stay as they are.
+    pub(crate) fn lead_to(&self, target: SocketAddr) {
+        self.trouble.send_modify(|trouble| trouble.target = target);
     }
 
     /// Cuts all connections that are open; new ones are carried.
@@ -71,11 +84,11 @@ impl Relay {
     }
 }
 
-async fn carry(client: TcpStream, target: SocketAddr, mut trouble: watch::Receiver<Trouble>) {
-    let Ok(server) = TcpStream::connect(target).await else {
+async fn carry(client: TcpStream, mut trouble: watch::Receiver<Trouble>) {
+    let trouble_at_start = *trouble.borrow();
+    let Ok(server) = TcpStream::connect(trouble_at_start.target).await else {
         return;
     };
-    let trouble_at_start = *trouble.borrow();
     let (client, server) = (client.into_split(), server.into_split());
     let both = Arc::new(trouble.clone());
     let there = pass(client.0, server.1, Arc::clone(&both));

@@ -95,7 +95,7 @@ impl RedisCluster {
             // It takes a moment until a node has heard that the other is a primary.
             wait_until("a replica", || {
                 let reply = node.command(&["CLUSTER", "REPLICATE", &self.ids[index - PRIMARIES]]);
-                reply.text() == Some("OK")
+                reply.is_ok()
             });
         }
         self.wait_until_settled();

@@ -28,6 +28,12 @@ pub enum RedisReply {
 }
 
 impl RedisReply {
+    /// Whether it is the status `OK`.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.text() == Some("OK")
+    }
+
     /// The number, where it is one.
     #[must_use]
     pub fn int(&self) -> Option<i64> {

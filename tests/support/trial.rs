@@ -1,0 +1,330 @@
+//! A gateway under load while something happens to its Redis, and what to hold of its answers.
+
+use std::{fs::OpenOptions, io::Write as _, time::Duration};
+
+use super::{
+    gateway::Gateway,
+    load::{Answered, Load},
+    settings::Settings,
+    wait::{DEADLINE, pause, wait_for},
+};
+
+/// The deadline of a decision: the default.
+const TIMEOUT: Duration = Duration::from_millis(50);
+/// What is promised on top of it, where the machine is idle.
+const MARGIN: Duration = Duration::from_millis(10);
+/// What a busy machine may add to any wait, in the worst case.
+const BUSY: Duration = Duration::from_millis(400);
+/// Shared counting is back so soon after the server is well.
+const RECOVERY: Duration = Duration::from_secs(5);
+/// From then on the outage is known, and every answer is the policy's.
+const NOTICED: Duration = Duration::from_secs(1);
+
+/// One path for each policy, one that meets all three, one that is not limited. Each is asked for 40 times a second.
+const PATHS: [&str; 5] = ["/local", "/open", "/closed", "/all", "/free"];
+const CLIENTS: u32 = 8;
+const PER_SECOND: u32 = 200;
+/// A layer lets 30 a second pass of the 80 that it is asked for, and a burst of as many.
+const RATE: u32 = 30;
+const BURST: u32 = 30;
+const POLICIES: [&str; 3] = ["local", "open", "closed"];
+
+/// How much the gateway has to notice of what happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    None,
+    /// Some decisions are the policy's, within a second of its beginning.
+    Blip,
+    /// While it lasts, all decisions are the policy's.
+    Outage,
+}
+
+/// What is tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trial {
+    /// As the table calls it.
+    pub(crate) name: &'static str,
+    pub(crate) effect: Effect,
+    /// Whether the counters may be lost, once: then a full burst may pass again.
+    pub(crate) losses: u32,
+    /// How long it lasts.
+    pub(crate) lasts: Duration,
+}
+
+/// What was seen of a trial, to be judged.
+#[derive(Debug)]
+struct Seen {
+    trial: Trial,
+    answers: Vec<Answered>,
+    /// Since the load began: when the trouble began, when it ended.
+    began: Duration,
+    ended: Duration,
+    /// From then on `/api/status` and the metrics said that the store is connected.
+    connected: Duration,
+    /// For each policy: what its layer let pass without the store.
+    fallback: [f64; 3],
+}
+
+impl Trial {
+    /// A gateway with the three policies that counts in this `store`: what stands behind `store: {redis: {`.
+    pub(crate) fn settings(store: &str) -> Settings {
+        let layer = |policy: &str| {
+            format!(
+                "{{name: {policy}, key: global, match: {{path: [/{policy}, /all]}}, on_store_failure: {policy}, \
+                 algorithm: token_bucket, rate: {RATE}/s, burst: {BURST}}}"
+            )
+        };
+        let settings = Settings::answering().store(&format!("{{redis: {{{store}}}}}"));
+        POLICIES
+            .iter()
+            .fold(settings, |settings, policy| settings.limit(&layer(policy)))
+    }
+
+    /// Puts the gateway under load, lets `begin` and then `end` happen, waits until shared counting is back, and judges.
+    pub(crate) async fn run(self, gateway: &Gateway, begin: impl AsyncFnOnce(), end: impl AsyncFnOnce()) {
+        gateway.status_says("/store/state", "connected").await;
+        let load = Load::start(gateway.address(), &PATHS, CLIENTS, PER_SECOND);
+        pause(Duration::from_secs(1)).await;
+        let began = load.elapsed();
+        begin().await;
+        let left = (began + self.lasts).saturating_sub(load.elapsed());
+        pause(left).await;
+        end().await;
+        let ended = load.elapsed();
+        is_connected(gateway).await;
+        let connected = load.elapsed();
+        pause(Duration::from_millis(1500)).await;
+        is_connected(gateway).await;
+        let answers = load.stop().await;
+        let mut fallback = [0.0; 3];
+        for (count, policy) in fallback.iter_mut().zip(POLICIES) {
+            let labels = [("limit", policy), ("outcome", "fallback_allowed")];
+            *count = gateway.metric("gateway_limit_decisions_total", &labels).await;
+        }
+        let seen = Seen {
+            trial: self,
+            answers,
+            began,
+            ended,
+            connected,
+            fallback,
+        };
+        seen.tell();
+        seen.judge();
+    }
+}
+
+async fn is_connected(gateway: &Gateway) {
+    wait_for(
+        DEADLINE,
+        "a connected store in /api/status and in the metrics",
+        || async {
+            let state = [("state", "connected")];
+            gateway.status().await.pointer("/store/state") == Some(&"connected".into())
+                && gateway.metric("gateway_store_state", &state).await > 0.0
+        },
+    )
+    .await;
+}
+
+impl Seen {
+    /// Answers to these paths.
+    fn to<'a>(&'a self, paths: &'a [&'a str]) -> impl Iterator<Item = &'a Answered> {
+        self.answers.iter().filter(|answered| paths.contains(&answered.path))
+    }
+
+    /// The worst wait at these paths.
+    fn worst(&self, paths: &[&str]) -> Duration {
+        self.to(paths).map(|answered| answered.waited).max().unwrap()
+    }
+
+    fn count(&self, status: u16) -> usize {
+        self.answers
+            .iter()
+            .filter(|answered| answered.status == Some(status))
+            .count()
+    }
+
+    /// From the end of the trouble until the store decided again: ten decisions in a row.
+    fn recovery(&self) -> Duration {
+        let since = match self.trial.effect {
+            Effect::Outage => self.ended,
+            Effect::None | Effect::Blip => self.began,
+        };
+        let decided: Vec<_> = self
+            .to(&["/closed"])
+            .filter(|answered| answered.sent >= since)
+            .collect();
+        let by_store = |answered: &&Answered| answered.status != Some(503);
+        let back = decided.windows(10).find(|ten| ten.iter().all(by_store));
+        let back = back.map_or(Duration::MAX, |ten| ten[0].sent);
+        let connected = if self.trial.effect == Effect::Outage {
+            self.connected
+        } else {
+            since
+        };
+        back.max(connected).saturating_sub(since)
+    }
+
+    /// How many requests passed the layer of a policy, and how many may have.
+    fn passed_and_allowed(&self, policy: usize) -> (usize, f64) {
+        let path = ["/local", "/open", "/closed"][policy];
+        let passed = self
+            .to(&[path, "/all"])
+            .filter(|answered| answered.status == Some(200))
+            .count();
+        (passed, self.store_allows() + self.fallback_allows(policy))
+    }
+
+    /// What the store lets pass of a layer: what comes back in the time, and a burst.
+    fn store_allows(&self) -> f64 {
+        let arrival = |answered: &Answered| answered.sent + answered.waited;
+        // Decisions lie between the first departure and the last arrival.
+        let last = self.answers.iter().map(arrival).max().unwrap();
+        let time = last - self.answers[0].sent;
+        let back_in = |time: Duration| f64::from(RATE) * time.as_secs_f64();
+        let silence = self.longest_silence();
+        if back_in(silence) > f64::from(BURST) {
+            // Whatever came back and was forgotten meanwhile, it is full at most.
+            back_in(time - silence) + f64::from(2 * BURST)
+        } else {
+            back_in(time) + f64::from(BURST * (1 + self.trial.losses))
+        }
+    }
+
+    /// The longest time in which the store decided nothing.
+    fn longest_silence(&self) -> Duration {
+        let mut last = Duration::ZERO;
+        let mut longest = Duration::ZERO;
+        for answered in self
+            .to(&["/closed", "/all"])
+            .filter(|answered| answered.status != Some(503))
+        {
+            longest = longest.max(answered.sent.saturating_sub(last));
+            last = last.max(answered.sent + answered.waited);
+        }
+        // Other layers were asked for a little longer, and again a little earlier.
+        longest.saturating_sub(Duration::from_millis(100))
+    }
+
+    /// What the policy lets pass without the store.
+    fn fallback_allows(&self, policy: usize) -> f64 {
+        let passed = self.fallback[policy];
+        match POLICIES[policy] {
+            "open" => passed,
+            // One gateway: the whole limit, once more. (A busy machine may have it decide alone at other times too.)
+            "local" if self.trial.effect == Effect::Outage => {
+                let outage = (self.ended + self.recovery() - self.began).as_secs_f64();
+                passed.min(f64::from(BURST) + f64::from(RATE) * outage)
+            }
+            "local" => passed,
+            _ => 0.0,
+        }
+    }
+
+    /// Prints a line of a Markdown table, and adds it to the file that the environment names.
+    fn tell(&self) {
+        const HEAD: &str = "| fault | worst wait, ms (of the route without limits) | 200 / 429 / 503 | recovery, ms \
+             | passed / allowed: local | open | closed |\n|---|---|---|---|---|---|---|\n";
+        let shares: Vec<_> = (0..POLICIES.len())
+            .map(|policy| self.passed_and_allowed(policy))
+            .map(|(passed, allowed)| format!("{passed} / {allowed:.0}"))
+            .collect();
+        let line = format!(
+            "| {} | {} ({}) | {} / {} / {} | {} | {} |\n",
+            self.trial.name,
+            self.worst(&PATHS[..4]).as_millis(),
+            self.worst(&["/free"]).as_millis(),
+            self.count(200),
+            self.count(429),
+            self.count(503),
+            self.recovery().as_millis(),
+            shares.join(" | "),
+        );
+        print!("{line}");
+        if let Some(file) = std::env::var_os("FAULTS_TABLE") {
+            let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
+            let head = if file.metadata().unwrap().len() == 0 { HEAD } else { "" };
+            write!(file, "{head}{line}").unwrap();
+        }
+    }
+
+    fn judge(&self) {
+        for answered in &self.answers {
+            self.is_allowed(answered);
+        }
+        self.waits_are_bounded();
+        self.policies_applied();
+        let recovery = self.recovery();
+        assert!(recovery <= RECOVERY, "{}: back after {recovery:?}", self.trial.name);
+        for (index, policy) in POLICIES.into_iter().enumerate() {
+            let (passed, allowed) = self.passed_and_allowed(index);
+            let what = format!("{}: {passed} passed {policy}, {allowed} may", self.trial.name);
+            assert!(passed as f64 <= allowed, "{what}");
+        }
+    }
+
+    /// Every request has an answer, and one that its route may give.
+    fn is_allowed(&self, answered: &Answered) {
+        let expected: &[u16] = match answered.path {
+            "/free" => &[200],
+            "/local" | "/open" => &[200, 429],
+            _ => &[200, 429, 503],
+        };
+        let told = || format!("{}: {answered:?}", self.trial.name);
+        let status = answered.status.unwrap_or_else(|| panic!("lost: {}", told()));
+        assert!(expected.contains(&status), "{}", told());
+        assert!(status == 200 || answered.has_retry_after, "no Retry-After: {}", told());
+    }
+
+    /// The deadline holds, but for what the machine adds: as much as it adds where nothing is asked of the store.
+    fn waits_are_bounded(&self) {
+        let noise = self.worst(&["/free"]);
+        let mut waits: Vec<_> = self.to(&PATHS[..4]).map(|answered| answered.waited).collect();
+        waits.sort();
+        let (most, worst) = (waits[waits.len() * 99 / 100], waits[waits.len() - 1]);
+        let told = format!(
+            "{}: {most:?} for 99 %, {worst:?} at worst; without the store {noise:?}",
+            self.trial.name
+        );
+        assert!(most <= TIMEOUT + MARGIN + noise, "{told}");
+        assert!(worst <= TIMEOUT + MARGIN + noise.max(BUSY), "{told}");
+    }
+
+    fn policies_applied(&self) {
+        let (trial, name) = (self.trial, self.trial.name);
+        let is_503 = |answered: &&Answered| answered.status == Some(503);
+        match trial.effect {
+            Effect::Outage => {
+                let within = |answered: &&Answered| (self.began + NOTICED..self.ended).contains(&answered.sent);
+                for answered in self.to(&["/closed", "/all"]).filter(within) {
+                    assert_eq!(answered.status, Some(503), "{name}: {answered:?}");
+                }
+                for answered in self.to(&["/open"]).filter(within) {
+                    assert_eq!(answered.status, Some(200), "{name}: {answered:?}");
+                }
+                let passed = self
+                    .to(&["/local"])
+                    .filter(within)
+                    .filter(|a| a.status == Some(200))
+                    .count();
+                assert!(passed > 0, "{name}: nothing passed locally");
+            }
+            Effect::Blip => {
+                let over = self.began + NOTICED;
+                let late = self
+                    .to(&["/closed", "/all"])
+                    .filter(is_503)
+                    .filter(|a| a.sent > over + trial.lasts);
+                few(late.count(), self.answers.len(), name);
+            }
+            Effect::None => few(self.count(503), self.answers.len(), name),
+        }
+    }
+}
+
+/// A decision that comes late on a busy machine is the policy's as well.
+fn few(late: usize, of: usize, name: &str) {
+    assert!(late * 50 <= of, "{name}: {late} of {of} decisions were the policy's");
+}
