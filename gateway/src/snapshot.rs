@@ -11,8 +11,8 @@ use std::{
 
 use http::HeaderMap;
 use limiter_core::{
-    Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisStore, Store, StoreError,
-    Timestamp,
+    Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisOptions, RedisStore,
+    Store, StoreError, Timestamp,
 };
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -199,8 +199,12 @@ impl CounterStore {
                     connections: redis.connections,
                     prefix: redis.prefix.clone(),
                 };
-                let started = RedisStore::start_observed(config, &shared.control, shared.metrics.store());
-                let store = started.map_err(BuildError::Store)?;
+                let options = RedisOptions {
+                    observer: Some(shared.metrics.store()),
+                    fallback: Some(Arc::clone(&shared.fallback)),
+                    ..RedisOptions::default()
+                };
+                let store = RedisStore::start_with(config, &shared.control, options).map_err(BuildError::Store)?;
                 if !shared.control.block_on(store.wait_connected(FIRST_CONNECTION)) {
                     if must_answer {
                         return Err(BuildError::StoreAway);

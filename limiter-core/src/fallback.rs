@@ -136,7 +136,6 @@ impl Fallback {
     }
 
     /// The server answered that `counter` is what is used of `policy`'s whole quota.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the store that sees the counters"))]
     pub(crate) fn saw(&self, policy: &Arc<Policy>, key: &str, counter: &Counter) {
         if policy.on_failure() != OnFailure::Local {
             return;

@@ -29,5 +29,5 @@ pub use key::{Key, KeyHasher, Part};
 pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
 pub use policy::{OnFailure, Policy};
 #[cfg(feature = "redis")]
-pub use store::{Access, Address, RedisConfig, RedisStore, RedisUrl, Servers, StoreObserver, Tls};
+pub use store::{Access, Address, RedisConfig, RedisOptions, RedisStore, RedisUrl, Servers, StoreObserver, Tls};
 pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use limiter_core::{
-    Algorithm, Answer, Ask, Clock, Decision, Health, MemoryStore, OnFailure, Policy, Rate, RedisConfig, RedisStore,
-    Store, StoreError, Timestamp, Verdict, Wait,
+    Algorithm, Answer, Ask, Clock, Decision, Health, MemoryStore, OnFailure, Policy, Rate, RedisConfig, RedisOptions,
+    RedisStore, Store, StoreError, Timestamp, Verdict, Wait,
     algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
     test_util::{ManualClock, RedisReply, RedisServer},
 };
@@ -14,6 +14,7 @@ mod outages;
 mod redis_only;
 mod relay;
 mod scenarios;
+mod topologies;
 
 /// The start of a window of 10 s, in 2026.
 const START: Timestamp = Timestamp::from_micros(1_796_040_000_000_000);
@@ -41,7 +42,11 @@ impl World {
         let clock = Arc::new(ManualClock::new(START));
         let server = RedisServer::start();
         let runtime = tokio::runtime::Handle::current();
-        let store = RedisStore::start_with_clock(config(&server), &runtime, Arc::<ManualClock>::clone(&clock)).unwrap();
+        let options = RedisOptions {
+            clock: Some(Arc::<ManualClock>::clone(&clock)),
+            ..RedisOptions::default()
+        };
+        let store = RedisStore::start_with(config(&server), &runtime, options).unwrap();
         connected(&store).await;
         Self {
             store: Arc::new(store),

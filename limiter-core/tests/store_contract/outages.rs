@@ -258,8 +258,8 @@ async fn a_replica_is_not_charged_and_not_hammered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_the_server_refuses_opens_the_breaker_without_a_wait() {
-    // Our keys are not among those that this user may touch: probes pass, calls fail.
-    let server = RedisServer::start_with(&["--user", "gw", "on", "nopass", "~other:*", "+@all"]);
+    // Our counters are not among the keys that this user may touch: probes pass, calls fail.
+    let server = RedisServer::start_with(&["--user", "gw", "on", "nopass", "~test:~*", "+@all"]);
     let config = config_of(&format!("redis://gw:x@127.0.0.1:{}", server.port()));
     let runtime = tokio::runtime::Handle::current();
     let store = RedisStore::start(config, &runtime).unwrap();

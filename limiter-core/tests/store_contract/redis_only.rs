@@ -46,7 +46,11 @@ pub(super) fn start(server: &RedisServer, timeout: Duration) -> (Arc<RedisStore>
         ..config(server)
     };
     let runtime = tokio::runtime::Handle::current();
-    let store = RedisStore::start_observed(config, &runtime, Arc::<Noted>::clone(&noted)).unwrap();
+    let options = RedisOptions {
+        observer: Some(Arc::<Noted>::clone(&noted)),
+        ..RedisOptions::default()
+    };
+    let store = RedisStore::start_with(config, &runtime, options).unwrap();
     (Arc::new(store), noted)
 }
 

@@ -6,107 +6,174 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::{
-    Shared,
     connection::Call,
+    context::{SLOW, SlowCall},
     failure::Failure,
     group::{Batch, Waiter},
+    node::Node,
     script::{self, Added, Replay, Reply},
 };
 use crate::{clock::Timestamp, store::StoreError};
 
+/// Repetitions of a call, at most. One after another server was named, one to load the script there, one where it came
+/// too late by a clock that we had a wrong idea of; and once more all that, in a cluster whose slots are on the move.
+const MAX_REPEATS: u32 = 6;
+/// Pause before a call is repeated whose keys are apart while their slot is moved.
+const APART_PAUSE: Duration = Duration::from_millis(2);
+
 /// Sends `batch` and answers everyone in it, each at its own deadline at the latest, as well as a timer can.
 ///
-/// A call is repeated only where the server says that nothing ran: once where it does not know the script, once where
-/// the call came too late by its clock, of which we had a wrong idea.
-pub(super) async fn run(shared: Arc<Shared>, mut batch: Batch) {
-    let mut call = Call::EvalSha;
-    let mut may_be_late = true;
-    loop {
-        let sent = shared.now();
-        let script_batch = gather(&shared, &mut batch, sent);
-        let Some(last) = batch.iter().map(|waiter| waiter.deadline).max() else {
+/// A call is repeated only where the server says that nothing ran.
+pub(super) async fn run(node: Arc<Node>, mut batch: Batch) {
+    let until = deadline(&node, &batch);
+    let mut route = Route::new(Arc::clone(&node));
+    for repeat in 0..=MAX_REPEATS {
+        let at = Arc::clone(&route.node);
+        let sent = at.context.now();
+        let script_batch = gather(&node, &mut batch, sent);
+        if batch.is_empty() {
             return;
-        };
-        let arguments = script_batch.arguments(&shared.config.prefix, shared.server_clock.at(last));
-        let send = shared.send(call, &arguments, last.since(sent));
-        let result = in_time(&shared, &mut batch, send).await;
-        let received = shared.now();
-        let reply = match result {
-            Err(Failure::NoScript) if call == Call::EvalSha => {
-                call = Call::Eval;
-                continue;
-            }
-            result => result.and_then(|bytes| script_batch.replay(&bytes).map_err(Failure::from)),
-        };
-        match reply {
+        }
+        let arguments = script_batch.arguments(&at.context.config.prefix, at.server_clock.at(until));
+        let send = at.send(route.call, &arguments, route.asking, until.since(sent));
+        let result = in_time(&at, &mut batch, until, send).await;
+        let received = at.context.now();
+        let failure = match result.and_then(|bytes| script_batch.replay(&bytes).map_err(Failure::from)) {
             Ok(Reply::Decided(replay)) => {
-                shared.server_clock.learn(sent, replay.now, received);
-                shared.call_succeeded(received, received.since(sent), batch.len(), replay.drift);
-                return deliver(batch, replay);
+                at.learn_clock(sent, replay.now, received);
+                return decided(&at, &script_batch, batch, replay, (sent, received));
             }
             Ok(Reply::Late(now)) => {
-                shared.server_clock.learn(sent, now, received);
-                if !std::mem::take(&mut may_be_late) {
-                    shared.call_failed(&Failure::Timeout);
-                    return fail(batch, &StoreError::Timeout);
-                }
+                at.learn_clock(sent, now, received);
+                Failure::Late
             }
-            Err(failure) => {
-                shared.call_failed(&failure);
-                return fail(batch, &failure.to_error());
-            }
+            Err(failure) => failure,
+        };
+        if repeat == MAX_REPEATS || !route.follow(&failure, &mut batch).await {
+            return fail(&node, &at, batch, &failure);
         }
     }
+}
+
+/// The last deadline of those in the batch. Settlements have none of their own.
+fn deadline(node: &Node, batch: &Batch) -> Timestamp {
+    let last = batch.waiters.iter().map(|waiter| waiter.deadline).max();
+    last.unwrap_or_else(|| node.context.now().plus(node.context.config.timeout))
+}
+
+/// Where a call goes, and how.
+struct Route {
+    node: Arc<Node>,
+    call: Call,
+    /// It goes to the server that a slot is being moved to.
+    asking: bool,
+    was_late: bool,
+}
+
+impl Route {
+    fn new(node: Arc<Node>) -> Self {
+        Self {
+            node,
+            call: Call::EvalSha,
+            asking: false,
+            was_late: false,
+        }
+    }
+
+    /// Whether the call is to be repeated, with what the server said of it. The batch may be made smaller for that.
+    async fn follow(&mut self, failure: &Failure, batch: &mut Batch) -> bool {
+        match failure {
+            Failure::NoScript if self.call == Call::EvalSha => self.call = Call::Eval,
+            Failure::Late if !self.was_late => self.was_late = true,
+            Failure::Moved(to) | Failure::Ask(to) => {
+                // Without a cluster there is nobody else to ask.
+                let Some(cluster) = self.node.cluster.upgrade() else {
+                    return false;
+                };
+                let asking = matches!(failure, Failure::Ask(_));
+                if !asking {
+                    cluster.doubt();
+                }
+                let Some(node) = cluster.node(to) else {
+                    return false;
+                };
+                *self = Self {
+                    asking,
+                    ..Self::new(node)
+                };
+            }
+            Failure::TryAgain if batch.waiters.len() + batch.settlements.len() > 1 => {
+                for part in std::mem::take(batch).one_by_one() {
+                    spawn(&self.node, part);
+                }
+            }
+            Failure::TryAgain => sleep(APART_PAUSE).await,
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Sends a batch in a call of its own.
+fn spawn(node: &Arc<Node>, batch: Batch) {
+    // The box breaks the cycle of types: a call may start another.
+    let call: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run(Arc::clone(node), batch));
+    node.context.runtime.spawn(call);
 }
 
 /// Encodes those in `batch` who still wait; the others are dropped from it.
 ///
 /// Who has no place in the same call (while two versions of a configuration are in use, a policy's parameters may
 /// differ) goes in a call of its own.
-fn gather(shared: &Arc<Shared>, batch: &mut Batch, now: Timestamp) -> script::Batch {
-    expire(batch, now);
+fn gather(node: &Arc<Node>, batch: &mut Batch, now: Timestamp) -> script::Batch {
+    expire(&mut batch.waiters, now);
     let mut script_batch = script::Batch::new();
-    let mut apart = Batch::new();
-    for mut waiter in std::mem::take(batch) {
+    let mut apart = Batch::default();
+    for settlement in std::mem::take(&mut batch.settlements) {
+        match script_batch.settle(&settlement.1) {
+            Added::NextBatch => apart.settlements.push(settlement),
+            Added::Yes | Added::TooManyLayers => batch.settlements.push(settlement),
+        }
+    }
+    for mut waiter in std::mem::take(&mut batch.waiters) {
         if waiter.is_gone() {
             continue;
         }
         let added = script_batch.add(&waiter.request.asks());
         match added {
-            Added::Yes => batch.push(waiter),
-            Added::NextBatch => apart.push(waiter),
+            Added::Yes => batch.waiters.push(waiter),
+            Added::NextBatch => apart.waiters.push(waiter),
             Added::TooManyLayers => waiter.answer(Err(StoreError::Protocol("too many layers"))),
         }
     }
     if !apart.is_empty() {
-        shared.runtime.spawn(run_boxed(Arc::clone(shared), apart));
+        spawn(node, apart);
     }
     script_batch
-}
-
-/// Breaks the cycle of types: a call may start another.
-fn run_boxed(shared: Arc<Shared>, batch: Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(run(shared, batch))
 }
 
 /// Waits for `send`, and meanwhile tells those whose deadline comes that there was no answer.
 ///
 /// It is given up with the last connection: it may be stuck in fred's queue.
 async fn in_time(
-    shared: &Shared,
+    node: &Node,
     batch: &mut Batch,
+    until: Timestamp,
     send: impl Future<Output = Result<Bytes, Failure>>,
 ) -> Result<Bytes, Failure> {
     let lost = || Err(Failure::Lost("given up with the last connection".to_owned()));
-    let (mut send, mut given_up) = (pin!(send), pin!(shared.lost.notified()));
-    if !shared.breaker.is_closed() {
+    let (mut send, mut given_up) = (pin!(send), pin!(node.lost.notified()));
+    if !node.breaker.is_closed() {
         return lost();
     }
     loop {
-        let now = shared.now();
-        expire(batch, now);
-        let Some(next) = batch.iter().filter(|w| w.answer.is_some()).map(|w| w.deadline).min() else {
-            return Err(Failure::Timeout);
+        let now = node.context.now();
+        expire(&mut batch.waiters, now);
+        let waiting = batch.waiters.iter().filter(|w| w.answer.is_some());
+        let next = match waiting.map(|w| w.deadline).min() {
+            Some(next) => next,
+            None if batch.settlements.is_empty() || until <= now => return Err(Failure::Timeout),
+            None => until,
         };
         tokio::select! {
             biased;
@@ -118,20 +185,58 @@ async fn in_time(
     }
 }
 
-fn expire(batch: &mut [Waiter], now: Timestamp) {
-    for waiter in batch.iter_mut().filter(|waiter| waiter.deadline <= now) {
+fn expire(waiters: &mut [Waiter], now: Timestamp) {
+    for waiter in waiters.iter_mut().filter(|waiter| waiter.deadline <= now) {
         waiter.answer(Err(StoreError::Timeout));
     }
 }
 
-fn deliver(batch: Batch, replay: Replay) {
-    for (mut waiter, decision) in batch.into_iter().zip(replay.decisions) {
-        waiter.answer(Ok(decision));
+/// Everyone is answered; `sent` and `received` say when.
+fn decided(
+    node: &Node,
+    script_batch: &script::Batch,
+    batch: Batch,
+    replay: Replay,
+    (sent, received): (Timestamp, Timestamp),
+) {
+    let context = &node.context;
+    let took = received.since(sent);
+    if took > SLOW {
+        context.slow(&SlowCall {
+            server: &node.address,
+            took,
+            before_it_ran: node.server_clock.at(sent).map(|sent| replay.now.since(sent)),
+            requests: batch.waiters.len(),
+            counters: replay.counters.len(),
+        });
+    }
+    node.call_succeeded(received, took, batch.waiters.len());
+    if replay.drift > 0 {
+        context.drifted(replay.drift);
+    }
+    if replay.replaced > 0 {
+        context.replaced(replay.replaced);
+    }
+    for (mut waiter, decision) in batch.waiters.into_iter().zip(replay.decisions) {
+        waiter.answer(Ok((decision, replay.now)));
+    }
+    // Last: nobody waits for it.
+    for ((policy, key), counter) in script_batch.keys().zip(&replay.counters) {
+        context.saw(policy, key, counter);
     }
 }
 
-fn fail(batch: Batch, error: &StoreError) {
-    for mut waiter in batch {
+/// Nobody is answered by the server: it failed the call, at `at`, that began at `home`.
+fn fail(home: &Arc<Node>, at: &Arc<Node>, batch: Batch, failure: &Failure) {
+    at.call_failed(failure);
+    let error = failure.to_error();
+    for mut waiter in batch.waiters {
         waiter.answer(Err(error.clone()));
+    }
+    if failure.is_harmless() {
+        home.settle_later(batch.settlements);
+    } else if !batch.settlements.is_empty() {
+        // They may have been made: never twice.
+        home.context.unsettled(batch.settlements.len());
     }
 }

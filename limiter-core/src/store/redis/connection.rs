@@ -184,7 +184,6 @@ impl Connections {
     }
 
     /// As [`Connections::send`], as a call that a node of a cluster is to run though it is still importing the keys.
-    #[allow(dead_code, reason = "clusters, which call it, come next")]
     pub(super) async fn send_asking(&self, call: Call, args: Vec<Value>, timeout: Duration) -> Result<Bytes, Failure> {
         let (slot, link) = self.pick()?;
         match self

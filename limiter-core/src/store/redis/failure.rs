@@ -2,6 +2,7 @@
 
 use fred::error::{Error, ErrorKind};
 
+use super::config::Address;
 use crate::store::StoreError;
 
 /// Why a call has no usable answer.
@@ -10,6 +11,9 @@ pub(super) enum Failure {
     /// No answer in time. It may have run, or may run later.
     #[error("no answer in time")]
     Timeout,
+    /// It came too late, by the server's clock. It did not run.
+    #[error("the call came too late")]
+    Late,
     /// No connection, or it broke. It may have run.
     #[error("no connection: {0}")]
     Lost(String),
@@ -19,6 +23,15 @@ pub(super) enum Failure {
     /// This server is not, or not yet, the one to ask: a replica, loading, without its primary. It did not run.
     #[error("not the server to ask: {0}")]
     Misdirected(String),
+    /// Another server of the cluster has the slot now. It did not run.
+    #[error("the slot is at {0} now")]
+    Moved(Address),
+    /// Another server of the cluster has what is not here of a slot that is being moved. It did not run.
+    #[error("the key is at {0} while its slot is moved")]
+    Ask(Address),
+    /// Some keys are here and some at the server that their slot is being moved to. It did not run.
+    #[error("the keys are apart while their slot is moved")]
+    TryAgain,
     /// Any other error of the server.
     #[error("{0}")]
     Server(String),
@@ -31,12 +44,23 @@ impl Failure {
     /// What a client of the store is told.
     pub(super) fn to_error(&self) -> StoreError {
         match self {
-            Self::Timeout => StoreError::Timeout,
+            Self::Timeout | Self::Late => StoreError::Timeout,
             Self::Lost(_) => StoreError::Unavailable,
             Self::NoScript => StoreError::Server("NOSCRIPT".into()),
+            Self::Moved(_) | Self::Ask(_) | Self::TryAgain => StoreError::Server(self.to_string().into()),
             Self::Misdirected(text) | Self::Server(text) => StoreError::Server(text.as_str().into()),
             Self::Unreadable(why) => StoreError::Protocol(why),
         }
+    }
+}
+
+impl Failure {
+    /// Whether the server said that the call did not run.
+    pub(super) fn is_harmless(&self) -> bool {
+        matches!(
+            self,
+            Self::Late | Self::NoScript | Self::Misdirected(_) | Self::Moved(_) | Self::Ask(_) | Self::TryAgain
+        )
     }
 }
 
@@ -58,9 +82,17 @@ impl From<&Error> for Failure {
             ErrorKind::IO | ErrorKind::Canceled => return Self::Lost(text()),
             _ => {}
         }
-        match error.details().split(' ').next() {
+        let mut words = error.details().split(' ');
+        match words.next() {
             Some("NOSCRIPT") => Self::NoScript,
-            Some("READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "MOVED") => Self::Misdirected(text()),
+            Some("READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN") => Self::Misdirected(text()),
+            Some("TRYAGAIN") => Self::TryAgain,
+            // `MOVED 3999 127.0.0.1:6381`
+            Some(word @ ("MOVED" | "ASK")) => match (word, words.nth(1).and_then(|address| address.parse().ok())) {
+                ("MOVED", Some(address)) => Self::Moved(address),
+                (_, Some(address)) => Self::Ask(address),
+                (_, None) => Self::Misdirected(text()),
+            },
             // fred's words where its router task has ended.
             _ if error.details().starts_with("Failed to send command to router") => Self::Lost(text()),
             _ => Self::Server(text()),
@@ -100,6 +132,11 @@ mod tests {
             failure(Cluster, "CLUSTERDOWN Hash slot"),
             Failure::Misdirected(_)
         ));
+        let address: Address = "127.0.0.1:6381".parse().unwrap();
+        assert!(matches!(failure(Cluster, "MOVED 3999 127.0.0.1:6381"), Failure::Moved(to) if to == address));
+        assert!(matches!(failure(Cluster, "ASK 3999 127.0.0.1:6381"), Failure::Ask(to) if to == address));
+        assert!(matches!(failure(Cluster, "MOVED 3999 ?"), Failure::Misdirected(_)));
+        assert!(matches!(failure(Unknown, "TRYAGAIN Multiple keys"), Failure::TryAgain));
         assert!(matches!(
             failure(Unknown, "OOM command not allowed"),
             Failure::Server(_)

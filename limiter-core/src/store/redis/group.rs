@@ -8,24 +8,27 @@
 //! Nothing here waits or sends, so that the rule can be tested on its own.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::script::{KEYS_MAX, REQUESTS_MAX};
-use crate::{
-    clock::Timestamp,
-    decision::{Decision, INLINE_LAYERS},
-    store::{OwnedAsks, StoreError},
+use super::{
+    node::Decided,
+    script::{KEYS_MAX, REQUESTS_MAX},
 };
+use crate::{clock::Timestamp, decision::INLINE_LAYERS, settlement::Settlement, store::OwnedAsks};
 
 /// Calls on their way at once, at most.
 const MAX_CALLS: u32 = 8;
 /// Requests that wait, at most. More would not be served within a deadline.
 const MAX_WAITING: usize = 8192;
+/// Settlements that wait, at most: as many as a ledger of the fallback holds, since all its debts may come at once.
+const MAX_SETTLEMENTS: usize = 131_072;
+/// Settlements a call, at most: requests have a deadline, and settlements have none.
+const SETTLEMENTS_A_CALL: usize = KEYS_MAX / 4;
 
 /// A request that waits for its decision.
 #[derive(Debug)]
@@ -33,15 +36,17 @@ pub(super) struct Waiter {
     pub(super) request: OwnedAsks,
     /// A hash of each counter that it names. (If two meet, a call is split that need not be, or the batch splits it.)
     pub(super) counters: SmallVec<[u64; INLINE_LAYERS]>,
+    /// The slot of a cluster that all of them lie in; 0 elsewhere.
+    pub(super) slot: u16,
     /// In our time: from here on nobody waits for the answer.
     pub(super) deadline: Timestamp,
     /// `None` once answered.
-    pub(super) answer: Option<oneshot::Sender<Result<Decision, StoreError>>>,
+    pub(super) answer: Option<oneshot::Sender<Decided>>,
 }
 
 impl Waiter {
     /// Answers. An answer that nobody waits for any more is dropped.
-    pub(super) fn answer(&mut self, result: Result<Decision, StoreError>) {
+    pub(super) fn answer(&mut self, result: Decided) {
         if let Some(answer) = self.answer.take() {
             drop(answer.send(result));
         }
@@ -57,10 +62,72 @@ impl Waiter {
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// What leaves in one call.
-pub(super) type Batch = Vec<Waiter>;
+/// What leaves together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) settlements: Vec<(u16, Settlement)>,
+}
 
-/// The requests that wait.
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty() && self.settlements.is_empty()
+    }
+
+    /// Divided into as many as there are requests and settlements.
+    pub(super) fn one_by_one(self) -> impl Iterator<Item = Self> {
+        let requests = self.waiters.into_iter().map(|waiter| Self {
+            waiters: vec![waiter],
+            ..Self::default()
+        });
+        let settlements = self.settlements.into_iter().map(|settlement| Self {
+            settlements: vec![settlement],
+            ..Self::default()
+        });
+        requests.chain(settlements)
+    }
+
+    /// Divided by the slots of a cluster, in order of their first request.
+    pub(super) fn by_slot(self) -> Vec<Self> {
+        let slots = || {
+            let settled = self.settlements.iter().map(|(slot, _)| *slot);
+            self.waiters.iter().map(|waiter| waiter.slot).chain(settled)
+        };
+        let Some(first) = slots().next() else {
+            return Vec::new();
+        };
+        if slots().all(|slot| slot == first) {
+            return vec![self];
+        }
+        let mut parts = Parts::default();
+        for waiter in self.waiters {
+            parts.of(waiter.slot).waiters.push(waiter);
+        }
+        for settlement in self.settlements {
+            parts.of(settlement.0).settlements.push(settlement);
+        }
+        parts.list
+    }
+}
+
+/// Parts of a batch, each of one slot.
+#[derive(Default)]
+struct Parts {
+    list: Vec<Batch>,
+    index: HashMap<u16, usize>,
+}
+
+impl Parts {
+    fn of(&mut self, slot: u16) -> &mut Batch {
+        let at = *self.index.entry(slot).or_insert_with(|| {
+            self.list.push(Batch::default());
+            self.list.len() - 1
+        });
+        &mut self.list[at]
+    }
+}
+
+/// What waits.
 #[derive(Debug, Default)]
 pub(super) struct Group(Mutex<State>);
 
@@ -68,6 +135,8 @@ pub(super) struct Group(Mutex<State>);
 struct State {
     /// In order of arrival, and so of their deadlines.
     waiting: VecDeque<Waiter>,
+    /// In order of arrival, each with the slot of its counter.
+    settlements: VecDeque<(u16, Settlement)>,
     /// Calls on their way.
     calls: u32,
 }
@@ -86,6 +155,25 @@ impl Group {
         Ok(state.next_call())
     }
 
+    /// Adds settlements, which leave with the next calls. Says how many had no place.
+    pub(super) fn settle(&self, settlements: impl IntoIterator<Item = (u16, Settlement)>) -> usize {
+        let queue = &mut self.lock().settlements;
+        let mut dropped = 0;
+        for settlement in settlements {
+            if queue.len() < MAX_SETTLEMENTS {
+                queue.push_back(settlement);
+            } else {
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    /// The call that leaves now, if one does: [`Group::returned`] is owed for it.
+    pub(super) fn next(&self) -> Option<Batch> {
+        self.lock().next_call()
+    }
+
     /// A call has ended. Gives the calls that leave now; for each of them this is owed again.
     pub(super) fn returned(&self) -> SmallVec<[Batch; 1]> {
         let mut state = self.lock();
@@ -93,9 +181,14 @@ impl Group {
         std::iter::from_fn(|| state.next_call()).collect()
     }
 
-    /// Takes out all that wait.
+    /// Takes out all requests that wait.
     pub(super) fn drain(&self) -> VecDeque<Waiter> {
         std::mem::take(&mut self.lock().waiting)
+    }
+
+    /// Takes out all settlements that wait.
+    pub(super) fn take_settlements(&self) -> VecDeque<(u16, Settlement)> {
+        std::mem::take(&mut self.lock().settlements)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -106,7 +199,7 @@ impl Group {
 
 impl State {
     fn next_call(&mut self) -> Option<Batch> {
-        if self.calls >= MAX_CALLS || self.waiting.len() < 1 << self.calls {
+        if self.calls >= MAX_CALLS || self.waiting.len() + self.settlements.len() < 1 << self.calls {
             return None;
         }
         let batch = self.take();
@@ -117,8 +210,17 @@ impl State {
         Some(batch)
     }
 
-    /// From the front, as much as a call may carry. Those that nobody waits for are dropped.
+    /// From the front, as much as a call may carry.
     fn take(&mut self) -> Batch {
+        let count = self.settlements.len().min(SETTLEMENTS_A_CALL);
+        let settlements: Vec<_> = self.settlements.drain(..count).collect();
+        // Their counters are not compared with those of the requests: each takes a place of its own.
+        let waiters = self.take_waiters(KEYS_MAX - count);
+        Batch { waiters, settlements }
+    }
+
+    /// Requests that name at most `keys_max` counters. Those that nobody waits for are dropped.
+    fn take_waiters(&mut self, keys_max: usize) -> Vec<Waiter> {
         let mut batch = Vec::with_capacity(self.waiting.len().min(REQUESTS_MAX));
         let mut named = 0;
         // Filled only where it matters: most calls name fewer keys than are allowed, even counted twice.
@@ -130,7 +232,7 @@ impl State {
                 continue;
             }
             named += waiter.counters.len();
-            if named > KEYS_MAX {
+            if named > keys_max {
                 let seen = distinct.get_or_insert_with(|| {
                     batch
                         .iter()
@@ -139,7 +241,7 @@ impl State {
                         .collect()
                 });
                 let more = waiter.counters.iter().filter(|hash| !seen.contains(hash)).count();
-                if seen.len() + more > KEYS_MAX && !batch.is_empty() {
+                if seen.len() + more > keys_max && !batch.is_empty() {
                     self.waiting.push_front(waiter);
                     break;
                 }

@@ -57,6 +57,11 @@ impl Script {
         Self::from_text(text)
     }
 
+    /// A gateway's heartbeat.
+    pub(crate) fn beat() -> Self {
+        Self::from_text(include_str!("../../../lua/beat.lua").to_owned())
+    }
+
     fn from_text(text: String) -> Self {
         let sha1 = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha1 }

@@ -1,6 +1,13 @@
-use super::*;
+use std::{sync::Arc, time::Duration};
 
-type Answered = oneshot::Receiver<Result<Decision, StoreError>>;
+use super::*;
+use crate::{
+    algorithm::{Align, FixedWindow},
+    policy::{OnFailure, Policy},
+    settlement::Change,
+};
+
+type Answered = oneshot::Receiver<Decided>;
 
 /// A request for these counters, and what keeps it wanted.
 fn waiter(counters: impl IntoIterator<Item = u64>) -> (Waiter, Answered) {
@@ -8,6 +15,7 @@ fn waiter(counters: impl IntoIterator<Item = u64>) -> (Waiter, Answered) {
     let waiter = Waiter {
         request: OwnedAsks::default(),
         counters: counters.into_iter().collect(),
+        slot: 0,
         deadline: Timestamp::MAX,
         answer: Some(answer),
     };
@@ -22,7 +30,7 @@ fn push(group: &Group, wanted: &mut Vec<Answered>, count: u64) -> Vec<(u64, usiz
         let (waiter, answered) = waiter([i]);
         wanted.push(answered);
         if let Some(batch) = group.push(waiter).unwrap() {
-            left.push((i, batch.len()));
+            left.push((i, batch.waiters.len()));
         }
     }
     left
@@ -49,7 +57,7 @@ fn the_next_call_leaves_when_enough_wait_for_those_on_their_way() {
     assert!(next.is_empty(), "45 wait, 7 calls are on their way, 128 are needed");
     push(&group, &mut wanted, 82);
     let (waiter, answered) = waiter([7]);
-    assert_eq!(group.push(waiter).unwrap().unwrap().len(), 128);
+    assert_eq!(group.push(waiter).unwrap().unwrap().waiters.len(), 128);
     drop(answered);
 }
 
@@ -59,7 +67,7 @@ fn the_last_call_that_returns_takes_whoever_waits() {
     assert_eq!(push(&group, &mut wanted, 2), [(1, 1)]);
     let next = group.returned();
     assert_eq!(next.len(), 1);
-    assert_eq!(next[0].len(), 1);
+    assert_eq!(next[0].waiters.len(), 1);
     assert!(group.returned().is_empty());
     assert_eq!(push(&group, &mut wanted, 1), [(1, 1)]);
 }
@@ -89,25 +97,29 @@ fn a_call_names_a_bounded_number_of_distinct_keys() {
             group.lock().waiting.push_back(waiter);
         }
     }
-    assert_eq!(first.unwrap().len(), 1);
+    assert_eq!(first.unwrap().waiters.len(), 1);
     let next = group.returned();
     let keys = |batch: &Batch| {
         batch
+            .waiters
             .iter()
             .flat_map(|waiter| &waiter.counters)
             .collect::<HashSet<_>>()
             .len()
     };
-    assert_eq!(next[0].len(), 85);
+    assert_eq!(next[0].waiters.len(), 85);
     assert_eq!(keys(&next[0]), 256);
-    assert_eq!(group.lock().waiting.len(), 14 - next.get(1).map_or(0, Vec::len));
+    assert_eq!(
+        group.lock().waiting.len(),
+        14 - next.get(1).map_or(0, |batch| batch.waiters.len())
+    );
 }
 
 #[test]
 fn a_request_with_more_keys_than_a_call_may_name_goes_alone() {
     let group = Group::default();
     let (one, _wanted) = waiter(0..300);
-    assert_eq!(group.push(one).unwrap().unwrap().len(), 1);
+    assert_eq!(group.push(one).unwrap().unwrap().waiters.len(), 1);
 }
 
 #[test]
@@ -118,4 +130,59 @@ fn a_bounded_number_waits() {
     let (waiter, _answered) = waiter([1]);
     assert!(group.push(waiter).is_err());
     assert_eq!(group.drain().len(), MAX_WAITING);
+}
+
+/// A debit of the counter `key` in `slot`.
+fn settlement(slot: u16, key: &str) -> (u16, Settlement) {
+    let window = FixedWindow::new(1, Duration::from_secs(1), Align::Clock).unwrap();
+    let settlement = Settlement {
+        policy: Arc::new(Policy::new("p", window, OnFailure::Local)),
+        key: key.into(),
+        change: Change::Debit(1),
+    };
+    (slot, settlement)
+}
+
+#[test]
+fn settlements_leave_by_themselves_or_with_requests_and_leave_those_room() {
+    let group = Group::default();
+    assert_eq!(group.settle((0..100).map(|i| settlement(0, &i.to_string()))), 0);
+    let batch = group.next().unwrap();
+    assert_eq!((batch.settlements.len(), batch.waiters.len()), (64, 0));
+    let mut wanted = Vec::new();
+    for i in 0..70 {
+        let (waiter, answered) = waiter((0..4).map(|key| i * 4 + key));
+        wanted.push(answered);
+        group.lock().waiting.push_back(waiter);
+    }
+    let batch = group.returned().remove(0);
+    assert_eq!((batch.settlements.len(), batch.waiters.len()), (36, 55));
+    assert!(group.take_settlements().is_empty());
+}
+
+#[test]
+fn too_many_settlements_are_not_kept() {
+    let group = Group::default();
+    let many = std::iter::repeat_n(settlement(0, "k"), MAX_SETTLEMENTS + 3);
+    assert_eq!(group.settle(many), 3);
+}
+
+#[test]
+fn every_slot_has_a_part_of_its_own_in_the_order_of_arrival() {
+    let mut batch = Batch::default();
+    let mut wanted = Vec::new();
+    for (slot, key) in [(5, 1), (9, 2), (5, 3)] {
+        let (mut waiter, answered) = waiter([key]);
+        waiter.slot = slot;
+        wanted.push(answered);
+        batch.waiters.push(waiter);
+    }
+    batch.settlements = vec![settlement(9, "a"), settlement(7, "b")];
+    let parts: Vec<_> = (batch.by_slot().iter())
+        .map(|part| {
+            let keys: Vec<u64> = part.waiters.iter().flat_map(|waiter| waiter.counters.clone()).collect();
+            (keys, part.settlements.len())
+        })
+        .collect();
+    assert_eq!(parts, [(vec![1, 3], 0), (vec![2], 1), (vec![], 1)]);
 }
