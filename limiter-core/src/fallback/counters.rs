@@ -159,3 +159,61 @@ pub(super) fn excess(own: &Counter, seed: Option<&Counter>, began: Timestamp) ->
 fn micros(window: Duration) -> u64 {
     u64::try_from(window.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    /// Of the newest one, two, three, …
+    fn sums(counts: &[u64]) -> Vec<u64> {
+        let sum = |sum: &mut u64, count: &u64| {
+            *sum += count;
+            Some(*sum)
+        };
+        counts.iter().scan(0, sum).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_part_of_counts_is_no_less_of_the_newest_and_less_than_a_unit_more(
+            counts in vec(0_u64..1_000, 1..61),
+            by in 1_u64..100,
+        ) {
+            let mut part = counts.clone();
+            divide_counts(&mut part, by);
+            let expected: Vec<u64> = sums(&counts).iter().map(|sum| sum.div_ceil(by)).collect();
+            prop_assert_eq!(sums(&part), expected);
+        }
+
+        #[test]
+        fn raised_counts_have_as_much_of_the_newest_as_the_higher(
+            pairs in vec((0_u64..20, 0_u64..20), 1..61),
+        ) {
+            let (mut raised, other): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
+            let expected: Vec<u64> = (sums(&raised).into_iter().zip(sums(&other))).map(|(a, b)| a.max(b)).collect();
+            raise_counts(&mut raised, &other);
+            prop_assert_eq!(sums(&raised), expected);
+        }
+
+        #[test]
+        fn raised_times_hold_so_many_from_then_on(
+            times in vec(0_u64..20, 0..12),
+            units in 0_u64..12,
+            taken_at in 0_u64..20,
+        ) {
+            let mut times = times;
+            times.sort_unstable();
+            let mut raised: VecDeque<u64> = times.iter().copied().collect();
+            raise_times(&mut raised, units, taken_at);
+            // The newest first: as many as there have to be are late enough, the others as they were.
+            times.reverse();
+            let missing = (units as usize).saturating_sub(times.len());
+            let expected: Vec<u64> = (times.iter().copied().chain(std::iter::repeat_n(0, missing)).enumerate())
+                .map(|(newer, time)| if newer < units as usize { time.max(taken_at) } else { time })
+                .collect();
+            prop_assert_eq!(raised.into_iter().rev().collect::<Vec<_>>(), expected);
+        }
+    }
+}

@@ -12,6 +12,7 @@ use crate::{
     algorithm::{Algorithm, Counter},
     clock::Timestamp,
     policy::Policy,
+    settlement::Change,
     store::Fingerprint,
 };
 
@@ -193,13 +194,14 @@ impl Account {
             Some(own) => share.load(Some(own.clone()), now),
             None => self.rebuilt(share, now),
         };
-        excess(&own, seed.as_ref(), self.began).min(self.admitted)
+        // Where the server's clock stepped back, what was taken ahead of it counts as taken now.
+        excess(&own, seed.as_ref(), self.began.min(now)).min(self.admitted)
     }
 
     /// The counter as if all had been taken with the last charge: it says too much rather than too little.
     fn rebuilt(&self, share: &Algorithm, now: Timestamp) -> Counter {
         let mut own = share.load(self.seed.clone(), self.last);
-        share.save(&mut own, self.admitted, self.last);
+        share.settle(&mut own, Change::Debit(self.admitted), self.last);
         share.load(Some(own), now)
     }
 }

@@ -342,6 +342,25 @@ fn windows_keep_the_edges_of_the_servers_time() {
 }
 
 #[test]
+fn a_clock_that_steps_back_at_the_server_forgives_no_debt() {
+    for algorithm in algorithms(100, 60 * SECOND) {
+        let (clock, fallback) = fallback(1);
+        let policy = policy("user", algorithm);
+        assert_eq!(passed(&fallback, &policy, "alice", 40), 40);
+        // Another server, whose clock is an hour behind.
+        fallback.server_time_is(Timestamp::from_micros(clock.now().as_micros() - 3_600_000_000));
+        assert_eq!(passed(&fallback, &policy, "alice", 100), 60, "{policy:?}");
+        assert_eq!(
+            debts(&fallback),
+            [(format!("{}alice", policy.key_prefix()), 100)],
+            "{policy:?}"
+        );
+        clock.advance(120 * SECOND);
+        assert_eq!(passed(&fallback, &policy, "alice", 100), 100, "{policy:?}");
+    }
+}
+
+#[test]
 fn a_flood_of_new_keys_frees_nobody_and_its_memory_comes_back() {
     const KEYS: usize = 10_000;
     let (clock, fallback) = fallback(1);

@@ -3,9 +3,11 @@ use std::sync::Mutex;
 use super::*;
 use crate::{
     algorithm::{Align, FixedWindow},
+    clock::Timestamp,
     decision::{Reading, Verdict, Wait},
     policy::Policy,
     store::Health,
+    test_util::ManualClock,
 };
 
 /// Gives every request the same answer, and notes the keys asked.
@@ -55,7 +57,7 @@ impl Store for Fake {
 const AWAY: Result<Verdict, StoreError> = Err(StoreError::Unavailable);
 const ALLOWED: Result<Verdict, StoreError> = Ok(Verdict::Allowed);
 
-async fn check(store: &Arc<Fake>, fallback: &Arc<Fake>, layers: &[(OnFailure, &str, u64)]) -> Outcome {
+async fn check<F: Store>(store: &Arc<Fake>, fallback: &Arc<F>, layers: &[(OnFailure, &str, u64)]) -> Outcome {
     let policy = |&(on_failure, name, _): &(OnFailure, &str, u64)| {
         let window = std::time::Duration::from_secs(1);
         let algorithm = FixedWindow::new(5, window, Align::Clock).unwrap();
@@ -67,7 +69,7 @@ async fn check(store: &Arc<Fake>, fallback: &Arc<Fake>, layers: &[(OnFailure, &s
         .zip(layers)
         .map(|(policy, &(_, key, cost))| Ask { policy, key, cost })
         .collect();
-    let limiter = Limiter::new(Arc::<Fake>::clone(store), Arc::<Fake>::clone(fallback));
+    let limiter = Limiter::new(Arc::<Fake>::clone(store), Arc::<F>::clone(fallback));
     match limiter.check(&asks) {
         Checking::Ready(outcome) => outcome,
         Checking::Pending(outcome) => outcome.await,
@@ -141,6 +143,53 @@ async fn local_layers_are_decided_in_the_fallback_store_and_open_ones_pass() {
         assert_eq!(decision.verdict, denied);
         assert_eq!(fallback.asked(), ["b=2", "c=3"]);
     }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn one_request_meets_all_three_failure_policies() {
+    use FallbackDecision::{Closed, Local};
+
+    let clock = Arc::new(ManualClock::new(Timestamp::from_micros(0)));
+    let fallback = Arc::new(crate::Fallback::with_clock(100, clock));
+    // 2 of 5 units are ours.
+    fallback.set_live(2);
+    let (a, b, c) = (
+        (OnFailure::Local, "a", 1),
+        (OnFailure::Open, "b", 9),
+        (OnFailure::Local, "c", 1),
+    );
+    for waits in [false, true] {
+        let store = Fake::new(AWAY, waits);
+        // The open layer lets pass what is above any limit.
+        let outcome = check(&store, &fallback, &[a, b, c]).await;
+        assert!(
+            matches!(&outcome, Outcome::Fallback { decision: Local { layers, decision }, .. }
+                if layers[..] == [0, 2] && decision.verdict == Verdict::Allowed),
+            "{outcome:?}"
+        );
+        assert_eq!(fallback.debtors(), 2);
+        // A closed layer refuses, wherever it stands, and nobody is charged.
+        for at in 0..=3 {
+            let mut layers = vec![a, b, (OnFailure::Local, "new", 1)];
+            layers.insert(at, (OnFailure::Closed, "d", 1));
+            let outcome = check(&store, &fallback, &layers).await;
+            assert!(
+                matches!(outcome, Outcome::Fallback { decision: Closed { by }, .. } if by == at),
+                "{outcome:?}"
+            );
+        }
+        assert_eq!(fallback.debtors(), 2);
+    }
+    // `a` was charged twice, and has no room. No other local layer is charged then.
+    let layers = [b, (OnFailure::Local, "new", 1), a];
+    let outcome = check(&Fake::new(AWAY, false), &fallback, &layers).await;
+    assert!(
+        matches!(&outcome, Outcome::Fallback { decision: Local { layers, decision }, .. }
+            if layers[..] == [1, 2] && matches!(decision.verdict, Verdict::Denied { by: 1, .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(fallback.debtors(), 2);
 }
 
 #[tokio::test]
