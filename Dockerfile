@@ -12,6 +12,8 @@ RUN sed -i 's/^listen: 127\.0\.0\.1:/listen: 0.0.0.0:/' gateway.yaml && grep -q 
 
 FROM debian:bookworm-slim
 RUN useradd --system --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin gateway
+# Whom to trust, of Redis's TLS.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /src/target/release/gateway /usr/local/bin/gateway
 COPY --from=build /src/LICENSE-MIT /src/LICENSE-APACHE /usr/share/doc/gateway/
 COPY --from=build /src/gateway.yaml /etc/gateway/gateway.yaml

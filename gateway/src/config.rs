@@ -6,6 +6,7 @@ mod check;
 mod document;
 mod env;
 mod error;
+mod files;
 mod index;
 mod overrides;
 mod place;
@@ -27,6 +28,7 @@ use crate::path::{Glob, Template};
 
 pub use document::MAX_BYTES;
 pub use error::{ConfigError, Problem, Spot, render_warnings};
+pub use files::UsedFile;
 pub use overrides::Overrides;
 pub use schema::{docs, schema};
 
@@ -80,7 +82,7 @@ pub fn decode(path: &Path, bytes: Vec<u8>) -> Result<Arc<str>, ConfigError> {
     }
 }
 
-/// Checks the text of a file called `file`; variables are taken from the process's environment.
+/// Checks the text of a file called `file`; the files that it names are looked for from its folder on, and variables are taken from the process's environment.
 ///
 /// # Errors
 /// Every problem of the text at once, each with its place.
@@ -103,7 +105,8 @@ pub fn parse_with(file: &str, text: &str, lookup: &dyn Fn(&str) -> Option<String
             return Err(ConfigError::new(file, text, problems));
         }
     };
-    let mut cx = check::Context::new(&document.index, problems, document.unreplaced);
+    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+    let mut cx = check::Context::new(&document.index, folder, problems, document.unreplaced);
     let checked = match raw::Field::<raw::Config>::read(document.value) {
         raw::Field::Is(raw) => check::check(&raw, &mut cx),
         wrong => {
@@ -137,6 +140,8 @@ pub struct Config {
     pub server: Server,
     /// The log.
     pub log: Log,
+    /// The files that it names.
+    pub files: Vec<UsedFile>,
     /// What is right, but hardly what was meant; in the order of the file.
     pub warnings: Vec<Problem>,
 }
@@ -168,7 +173,7 @@ pub enum Store {
         max_keys: usize,
     },
     /// In Redis.
-    Redis(Redis),
+    Redis(Box<Redis>),
 }
 
 /// `store.redis`.

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use limiter_core::{Clock, Timestamp};
 
 use crate::{
-    config::{self, Config, ConfigError, Overrides},
+    config::{self, Config, ConfigError, Overrides, UsedFile},
     error::causes,
     metrics::ReloadKind,
     snapshot::{Shared, Snapshot},
@@ -283,12 +283,13 @@ impl Reloader {
 
     /// What is to run, or how the reload ends without it. Changes nothing.
     fn prepare(&self, texts: &Texts, text: &Arc<str>) -> Result<Snapshot, ReloadOutcome> {
-        if *text == texts.running {
+        let running = self.current.load_full();
+        // Certificates are renewed without a word in the file.
+        if *text == texts.running && !running.config.files.iter().any(UsedFile::is_changed) {
             return Err(ReloadOutcome::Unchanged);
         }
         let config = self.source.check(text);
         let config = config.map_err(|error| ReloadOutcome::Rejected(error.into()))?;
-        let running = self.current.load_full();
         let fields = needs_restart(&running.config, &config);
         if !fields.is_empty() {
             return Err(ReloadOutcome::RestartRequired { fields });

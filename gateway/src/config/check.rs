@@ -30,6 +30,7 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
     let (store, on_failure) = store::store(raw, cx);
     let upstreams = upstreams::upstreams(raw, cx);
     let mut config = Config {
+        files: Vec::new(),
         warnings: Vec::new(),
         listen,
         admin,
@@ -46,6 +47,7 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
         return None;
     }
     warnings::find(raw, &config, cx);
+    config.files = cx.take_files();
     config.warnings = cx.take_warnings();
     Some(config)
 }

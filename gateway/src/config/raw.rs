@@ -37,8 +37,10 @@ leaf! {
     Address: "an address such as `127.0.0.1:8080`" { "address", Form::Pattern(":[0-9]{1,5}$") };
     /// `http://host:port`.
     Url: "a URL such as `http://127.0.0.1:8000`" { "URL", Form::Pattern("^[Hh][Tt][Tt][Pp]://[^/]+/?$") };
-    /// `redis://host:port/db`.
+    /// `redis://host:port/db`, and the like.
     RedisUrl: "a URL such as `redis://127.0.0.1:6379/0`" { "URL", Form::Pattern("^rediss?(-cluster|-sentinel)?://.") };
+    /// Where a file is.
+    FileName: "the path of a file" { "path of a file", Form::Pattern(".") };
     /// An address range.
     Cidr: "an address range such as `10.0.0.0/8`" { "address range", Form::Pattern("^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$") };
     /// A path, a path template or a glob.
@@ -150,8 +152,10 @@ mapping! {
 mapping! {
     /// `store.redis`.
     Redis: "a mapping with `url`" {
-        /// `redis://[user:pass@]host:port/db`.
+        /// Which servers, and how they let us in.
         url: RedisUrl { required: true, example: r#""redis://:${REDIS_PASSWORD}@10.0.0.9:6379/0""# },
+        /// Whom we trust, and who we are, where the URL begins with `rediss`.
+        tls: RedisTls { otherwise: "what the system trusts", example: "{ca: redis-ca.pem}" },
         /// Deadline of one decision, waiting included.
         timeout: Span { default: "50ms", example: "20ms" },
         /// Connections to Redis.
@@ -163,7 +167,19 @@ mapping! {
         /// What a layer does while Redis cannot answer: count in this process (`local`), let pass (`open`), or answer
         /// 503 (`closed`).
         on_failure: Word { words: &["local", "open", "closed"], default: "local", example: "closed" },
-    } later [tls]
+    } later []
+}
+
+mapping! {
+    /// `store.redis.tls`.
+    RedisTls: "a mapping with `ca`, or with `cert` and `key`" {
+        /// Certificates (PEM) of the authorities that are trusted, in place of the system's.
+        ca: FileName { otherwise: "what the system trusts", example: "redis-ca.pem" },
+        /// The certificate (PEM) that is shown to a server that asks for one, then those between it and the authority.
+        cert: FileName { otherwise: "none", example: "redis-client.pem" },
+        /// The private key (PEM) of that certificate.
+        key: FileName { otherwise: "none", example: "redis-client.key" },
+    } later []
 }
 
 mapping! {

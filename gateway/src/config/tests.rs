@@ -1,5 +1,6 @@
 //! What is taken, and what is told of mistakes.
 
+mod files;
 pub(super) mod mistakes;
 
 use limiter_core::{Algorithm, OnFailure};

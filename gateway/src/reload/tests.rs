@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::symlink, path::PathBuf, time::Duration};
 use limiter_core::{
     Ask, MonotonicClock, OnFailure, Policy,
     algorithm::{Align, FixedWindow},
+    test_util::Certificates,
 };
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -295,4 +296,35 @@ async fn takes_a_mounted_config_map() {
             .await;
     }
     watch.abort();
+}
+
+#[test]
+fn a_renewed_certificate_is_taken_without_a_word_in_the_file() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    let made = Certificates::make();
+    let running = run(|folder| {
+        fs::copy(made.ca(), folder.join("ca.pem")).unwrap();
+        // Nobody is there, and nobody need be.
+        let store = "store: {redis: {url: rediss://127.0.0.1:1, tls: {ca: ca.pem}}}\n";
+        fs::write(folder.join("gateway.yaml"), yaml("1s") + store).unwrap();
+    });
+    let store = || running.current.load().config.store.clone();
+    let reload = || running.reloader.reload(Trigger::Signal);
+    let (first, ca) = (store(), running.folder.path().join("ca.pem"));
+    assert!(matches!(reload(), ReloadOutcome::Unchanged));
+
+    fs::write(&ca, "spoilt").unwrap();
+    let outcome = reload();
+    let problems = outcome.problems();
+    assert!(
+        matches!(&problems[..], [problem] if problem.contains(": store.redis.tls.ca: ")),
+        "{outcome:?}"
+    );
+    assert_eq!(store(), first);
+
+    fs::copy(made.stranger_ca(), &ca).unwrap();
+    assert!(matches!(reload(), ReloadOutcome::Applied { version: 2 }));
+    assert_ne!(store(), first);
+    assert!(matches!(reload(), ReloadOutcome::Unchanged));
 }

@@ -1,9 +1,10 @@
 //! What the checks share: where things stand, and what was wrong so far.
 
-use std::{collections::HashSet, net::SocketAddr};
+use std::{collections::HashSet, net::SocketAddr, path::Path};
 
 use super::super::{
     error::{Problem, Spot},
+    files::UsedFile,
     index::Index,
     place::Place,
     raw::{Field, Leaf, Mapping, OneOrMany, Scalar, Shape},
@@ -17,6 +18,9 @@ const MAX_PROBLEMS: usize = 1000;
 #[derive(Debug)]
 pub(in crate::config) struct Context<'a> {
     index: &'a Index,
+    /// The folder of the file.
+    folder: &'a Path,
+    files: Vec<UsedFile>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
     /// Paths of values that are not to be judged.
@@ -26,10 +30,18 @@ pub(in crate::config) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Nothing is wrong yet, but `problems`; what stands at the paths `unjudged` was told of already.
-    pub(in crate::config) fn new(index: &'a Index, problems: Vec<Problem>, unjudged: HashSet<String>) -> Self {
+    /// Nothing is wrong yet, but `problems`; what stands at the paths `unjudged` was told of already. Names of files are
+    /// relative to `folder`.
+    pub(in crate::config) fn new(
+        index: &'a Index,
+        folder: &'a Path,
+        problems: Vec<Problem>,
+        unjudged: HashSet<String>,
+    ) -> Self {
         Self {
             index,
+            folder,
+            files: Vec::new(),
             problems,
             warnings: Vec::new(),
             unjudged,
@@ -75,6 +87,22 @@ impl<'a> Context<'a> {
         let mut warnings = std::mem::take(&mut self.warnings);
         warnings.sort_by_key(|warning| warning.spot);
         warnings
+    }
+
+    /// The files that were read.
+    pub(super) fn take_files(&mut self) -> Vec<UsedFile> {
+        std::mem::take(&mut self.files)
+    }
+
+    /// The file that is named at `place`, read; tells where it cannot be.
+    pub(super) fn file<T: Leaf>(&mut self, place: &Place<'_>, field: &Field<T>) -> Option<UsedFile> {
+        let folder = self.folder;
+        let file = self.read(place, field, |scalar| match units::text(scalar)? {
+            "" => Err("is empty, expected the path of a file".to_owned()),
+            name => UsedFile::read(folder, name),
+        })?;
+        self.files.push(file.clone());
+        Some(file)
     }
 
     /// How many problems were told.

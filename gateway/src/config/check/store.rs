@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use limiter_core::{OnFailure, RedisUrl, Tls, store::UrlError};
+use limiter_core::{
+    OnFailure, RedisUrl, Servers, Tls,
+    store::{ClientIdentity, TlsError, UrlError},
+};
 
 use super::{
     super::{
-        Redis, Store,
+        Redis, Store, UsedFile,
         place::Place,
         raw::{self, Scalar, Short},
         suggest, units,
@@ -44,7 +47,7 @@ pub(super) fn store(raw: &raw::Config, cx: &mut Context<'_>) -> (Store, OnFailur
             }
             let max_keys = max_keys(&place.key("memory"), long, cx);
             match redis(&place.key("redis"), long, cx) {
-                Some((redis, on_failure)) => (Store::Redis(redis), on_failure),
+                Some((redis, on_failure)) => (Store::Redis(Box::new(redis)), on_failure),
                 None => (self::memory(max_keys), OnFailure::default()),
             }
         }
@@ -79,14 +82,14 @@ fn max_keys(place: &Place<'_>, raw: &raw::Store, cx: &mut Context<'_>) -> u64 {
 
 fn redis(place: &Place<'_>, raw: &raw::Store, cx: &mut Context<'_>) -> Option<(Redis, OnFailure)> {
     let raw = cx.mapping(place, &raw.redis)?;
-    let url = cx.required(place, "url", &raw.url, redis_url);
+    let mut url = cx.required(place, "url", &raw.url, redis_url);
     let timeout = cx.read(&place.key("timeout"), &raw.timeout, units::positive_duration);
     let connections = cx.read(&place.key("connections"), &raw.connections, within(1, 64));
     let prefix = cx.read(&place.key("prefix"), &raw.prefix, prefix);
     let key_secret = cx.read(&place.key("key_secret"), &raw.key_secret, secret);
     let on_failure = cx.word(&place.key("on_failure"), &raw.on_failure, ON_FAILURE);
-    let mut url = url?;
-    encrypt(place, &mut url, cx);
+    encrypt(place, raw, url.as_mut(), cx);
+    let url = url?;
     let redis = Redis {
         servers: url.servers,
         access: url.access,
@@ -107,12 +110,59 @@ fn redis_url(scalar: &Scalar) -> Result<RedisUrl, String> {
 }
 
 /// Lets the connections be encrypted where the URL says so.
-fn encrypt(place: &Place<'_>, url: &mut RedisUrl, cx: &mut Context<'_>) {
-    if url.secure {
-        match Tls::with_system_roots() {
-            Ok(tls) => url.set_tls(&tls),
-            Err(error) => cx.wrong(&place.key("url"), error.to_string()),
+fn encrypt(item: &Place<'_>, raw: &raw::Redis, url: Option<&mut RedisUrl>, cx: &mut Context<'_>) {
+    let place = item.key("tls");
+    let tls = cx.mapping(&place, &raw.tls);
+    if let Some(url) = url.as_deref().filter(|url| !url.secure && raw.tls.is_present()) {
+        cx.wrong_key(
+            &place,
+            format!("nothing is encrypted, expected {} in the URL", encrypted(url)),
+        );
+    }
+    let ca = tls.and_then(|tls| cx.file(&place.key("ca"), &tls.ca));
+    let cert = tls.and_then(|tls| cx.file(&place.key("cert"), &tls.cert));
+    let key = tls.and_then(|tls| cx.file(&place.key("key"), &tls.key));
+    if let Some(tls) = tls {
+        match (tls.cert.is_present(), tls.key.is_present()) {
+            (true, false) => cx.missing(&place, "key", "the file of the certificate's private key"),
+            (false, true) => cx.missing(&place, "cert", "the file of the key's certificate"),
+            _ => {}
         }
+        let unread = |field: &raw::Field<_>, file: &Option<UsedFile>| field.is_present() && file.is_none();
+        if unread(&tls.ca, &ca) || unread(&tls.cert, &cert) || unread(&tls.key, &key) {
+            return;
+        }
+    }
+    let Some(url) = url.filter(|url| url.secure) else {
+        return;
+    };
+    let identity = cert.as_ref().zip(key.as_ref());
+    let identity = identity.map(|(cert, key)| ClientIdentity {
+        cert: cert.content(),
+        key: key.content(),
+    });
+    match Tls::new(ca.as_ref().map(UsedFile::content), identity) {
+        Ok(tls) => url.set_tls(&tls),
+        Err(error) => cx.wrong(&at(&error, item, &place), error.to_string()),
+    }
+}
+
+/// The scheme that the URL would have with TLS.
+fn encrypted(url: &RedisUrl) -> &'static str {
+    match url.servers {
+        Servers::Standalone(_) => "`rediss://`",
+        Servers::Sentinel { .. } => "`rediss-sentinel://`",
+        Servers::Cluster(_) => "`rediss-cluster://`",
+    }
+}
+
+/// Where that stands of which an error tells.
+fn at<'a>(error: &TlsError, item: &'a Place<'a>, tls: &'a Place<'a>) -> Place<'a> {
+    match error {
+        TlsError::Ca(_) => tls.key("ca"),
+        TlsError::Cert(_) => tls.key("cert"),
+        TlsError::Key(_) | TlsError::KeyMismatch => tls.key("key"),
+        _ => item.key("url"),
     }
 }
 

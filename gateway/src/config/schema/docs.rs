@@ -81,7 +81,7 @@ mod tests {
         let (_, definitions) = definitions();
         for (name, definition) in &definitions.0 {
             if !definition.keys.is_empty() {
-                let mark = format!("<!-- keys: {name}");
+                let mark = format!("<!-- keys: {name} ");
                 assert_eq!(TEMPLATE.matches(&mark).count(), 1, "{name}");
             }
         }

@@ -2,7 +2,11 @@
 
 mod validate;
 
+use std::sync::LazyLock;
+
+use limiter_core::test_util::Certificates;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::{
     super::{Config, document, parse_with, raw::Key, tests::mistakes::MISTAKES},
@@ -26,6 +30,19 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
             "Redis",
             "/store/redis",
             json!({"store": {"redis": {"url": "redis://127.0.0.1"}}}),
+        ),
+        (
+            "Redis",
+            "/store/redis",
+            json!({"store": {"redis": {"url": "rediss://127.0.0.1"}}}),
+        ),
+        (
+            "RedisTls",
+            "/store/redis/tls",
+            json!({"store": {"redis": {
+                "url": "rediss://127.0.0.1",
+                "tls": {"ca": "redis-ca.pem", "cert": "redis-client.pem", "key": "redis-client.key"},
+            }}}),
         ),
         ("ClientIp", "/client_ip", json!({"client_ip": {}})),
         ("Upstream", "/upstreams/orders", json!({"upstreams": upstreams})),
@@ -67,8 +84,22 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
     documents
 }
 
+/// The files that examples name, and the configuration among them.
+static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
+    let (folder, made) = (TempDir::new().unwrap(), Certificates::make());
+    for (name, from) in [
+        ("redis-ca.pem", made.ca()),
+        ("redis-client.pem", made.client_cert()),
+        ("redis-client.key", made.client_key()),
+    ] {
+        std::fs::copy(from, folder.path().join(name)).unwrap();
+    }
+    folder
+});
+
 fn checked(document: &Value) -> Option<Config> {
-    let mut config = parse_with("f", &document.to_string(), &|_| Some("x".into())).ok()?;
+    let file = FOLDER.path().join("f").display().to_string();
+    let mut config = parse_with(&file, &document.to_string(), &|_| Some("x".into())).ok()?;
     // They tell places, and these documents differ in them.
     config.warnings.clear();
     Some(config)

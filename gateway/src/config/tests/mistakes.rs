@@ -660,6 +660,27 @@ limits:
 8:19: limits[0].match.path: `/a/%2e%2E/b` has a dot segment, expected none: requests' paths are normalised",
     ),
     (
+        "TLS of a Redis without",
+        "store: {redis: {url: 'redis-cluster://a,b', tls: {}}}\n",
+        "1:45: store.redis.tls: nothing is encrypted, expected `rediss-cluster://` in the URL",
+    ),
+    (
+        "half of a certificate, which is not there",
+        "store: {redis: {url: rediss://a, tls: {cert: none.pem}}}\n",
+        "1:34: store.redis.tls.key: is missing, expected the file of the certificate's private key
+1:46: store.redis.tls.cert: `none.pem` cannot be read: No such file or directory (os error 2)",
+    ),
+    (
+        "several hosts of one Redis",
+        "store: {redis: {url: 'redis://:secret@a,b'}}\n",
+        "1:22: store.redis.url: it names several hosts: that needs `redis-cluster://` or `redis-sentinel://`, expected one such as `redis://127.0.0.1:6379/0`",
+    ),
+    (
+        "sentinels of nothing",
+        "store: {redis: {url: 'redis-sentinel://:secret@a,b'}}\n",
+        "1:22: store.redis.url: the name that the sentinels have for the primary is missing after the `/`, expected one such as `redis://127.0.0.1:6379/0`",
+    ),
+    (
         "Redis without a URL",
         "store: {redis: {prefix: a}}\n",
         "1:9: store.redis.url: is missing, expected a URL such as `redis://127.0.0.1:6379/0`",
