@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use limiter_core::MonotonicClock;
+
 use super::{
     redis_only::{DEADLINE, allowed, quotas, start},
     relay::Relay,
@@ -52,6 +54,35 @@ async fn a_lost_connection_is_noticed_at_once_under_load() {
     server.restart();
     connected(&store).await;
     assert!(allowed(&decide(&*store, &[(&quotas(1)[4], "k", 1)]).await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_stood_and_are_cut_are_missed_for_moments_only() {
+    let server = RedisServer::start();
+    let (store, _) = start(&server, 2 * SECOND);
+    connected(&store).await;
+    let (policy, clock) = (&quotas(100_000)[0], MonotonicClock::new());
+    let decided = async || decide(&*store, &[(policy, "k", 1)]).await.is_ok();
+    let mut shortest = Duration::MAX;
+    for _ in 0..3 {
+        // Who stood for less is made to wait.
+        let since = clock.now();
+        while clock.now().since(since) < SECOND + SECOND / 10 {
+            assert!(decided().await, "nothing was cut");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(matches!(
+            server.command(&["CLIENT", "KILL", "TYPE", "normal"]),
+            RedisReply::Int(2)
+        ));
+        let cut = clock.now();
+        while !decided().await {
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+        shortest = shortest.min(clock.now().since(cut));
+    }
+    // The pause before a second probe is longer.
+    assert!(shortest < Duration::from_millis(90), "{shortest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

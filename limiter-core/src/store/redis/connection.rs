@@ -72,6 +72,8 @@ pub(super) struct Connections {
     clock: MonotonicClock,
     /// A connection, or a call, has failed: wakes the probe.
     pub(super) troubled: Notify,
+    /// A connection was made: the server can be asked.
+    pub(super) made: Notify,
     /// Why the last connection broke, or could not be made.
     last_error: Mutex<String>,
 }
@@ -98,6 +100,7 @@ impl Connections {
             unresponsive: MIN_UNRESPONSIVE.max(timeout.saturating_mul(2)),
             clock: MonotonicClock::new(),
             troubled: Notify::new(),
+            made: Notify::new(),
             last_error: Mutex::new("not connected yet".to_owned()),
         })
     }
@@ -119,10 +122,11 @@ impl Connections {
             let began = self.clock.now();
             let stood = match Link::connect(&self.settings).await {
                 Ok((link, router)) => {
-                    self.made(at, std::mem::take(&mut failed));
+                    self.tell_made(at, std::mem::take(&mut failed));
                     let since = self.clock.now();
                     let link = Arc::new(link);
                     slot.send_replace(Some(Arc::clone(&link)));
+                    self.made.notify_one();
                     let why = link.broken(router, self.unresponsive).await;
                     slot.send_replace(None);
                     self.note(at, why);
@@ -131,7 +135,7 @@ impl Connections {
                 Err(why) => {
                     self.note(at, why);
                     failed += 1;
-                    self.warn(at, failed);
+                    self.tell_missing(at, failed);
                     None
                 }
             };
@@ -147,14 +151,14 @@ impl Connections {
     }
 
     /// Tells of a connection that is missing while others stand: where none does, others tell.
-    fn warn(&self, connection: usize, failed: u32) {
+    fn tell_missing(&self, connection: usize, failed: u32) {
         if failed == MANY_ATTEMPTS && self.any_up() {
             let error = self.last_error();
             warn!(address = %self.address, connection, error, "one of the connections to redis cannot be made");
         }
     }
 
-    fn made(&self, connection: usize, failed: u32) {
+    fn tell_made(&self, connection: usize, failed: u32) {
         if failed >= MANY_ATTEMPTS && self.any_up() {
             info!(address = %self.address, connection, "all the same: the connection to redis is made");
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{
     connection::Call,
@@ -60,11 +60,13 @@ async fn force_reconnection(node: &Node, last: &mut Option<Timestamp>) {
     }
 }
 
-/// Waits for `pause` (less up to a fifth, so that gateways do not come together) while a connection is up. While none
-/// is: until one comes up.
+/// Waits for `pause` (less up to a fifth, so that gateways do not come together) while a connection is up, or until one
+/// is made: there are not many of them a second. While none is up: until one is.
 async fn wait_for_turn(node: &Node, pause: Duration) {
+    let made = || node.connections.made.notified();
     if node.connections.any_up() {
-        return sleep(pause.mul_f64(1.0 - 0.2 * fastrand::f64())).await;
+        drop(timeout(pause.mul_f64(1.0 - 0.2 * fastrand::f64()), made()).await);
+        return;
     }
     let since = node.context.now();
     while !node.connections.any_up() {
@@ -72,7 +74,7 @@ async fn wait_for_turn(node: &Node, pause: Duration) {
         if node.context.now().since(since) > IDLE {
             node.announce_loss(&Failure::Lost(node.connections.last_error()));
         }
-        sleep(LOOK).await;
+        drop(timeout(LOOK, made()).await);
     }
 }
 
