@@ -60,6 +60,8 @@ type Named<T> = Mutex<BTreeMap<Arc<str>, Arc<T>>>;
 pub struct Gauges {
     /// How the store is doing.
     pub store: Option<Health>,
+    /// Gateways that share the store, this one included.
+    pub live_gateways: u32,
     /// Counters in the memory store.
     pub memory_store_keys: u64,
     /// The endpoints of every upstream.

@@ -241,6 +241,15 @@ impl CounterStore {
         }
     }
 
+    /// Gateways that share it, this one included, as last seen.
+    #[must_use]
+    pub fn live_gateways(&self) -> u32 {
+        match self {
+            Self::Memory(_) => 1,
+            Self::Redis(redis) => redis.live_gateways(),
+        }
+    }
+
     /// The memory store, if it is one.
     pub(crate) fn memory(&self) -> Option<&Arc<MemoryStore>> {
         match self {

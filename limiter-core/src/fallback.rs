@@ -47,6 +47,7 @@ use crate::{
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS, Verdict},
     policy::{OnFailure, Policy},
+    settlement::Settlement,
     store::{Answer, Ask, Fingerprint, Health, MemoryStore, Store, are_distinct},
 };
 
@@ -281,6 +282,14 @@ impl fmt::Debug for Fallback {
 impl Store for Fallback {
     fn decide(&self, asks: &[Ask<'_>]) -> Answer {
         Answer::Ready(Ok(self.decide_now(asks)))
+    }
+
+    /// Settles our shares. What is owed follows from them.
+    fn settle(&self, settlements: Vec<Settlement>) {
+        for Settlement { policy, key, change } in settlements {
+            let share = self.shares.of(&policy, self.live(), 1);
+            self.own.settle_one(self.own.fingerprint(&policy, &key), &share, change);
+        }
     }
 
     fn health(&self) -> Health {

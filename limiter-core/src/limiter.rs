@@ -5,9 +5,9 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 use smallvec::SmallVec;
 
 use crate::{
-    decision::{Decision, INLINE_LAYERS},
+    decision::{Decision, INLINE_LAYERS, Verdict},
     policy::OnFailure,
-    store::{Answer, Ask, OwnedAsks, Store, StoreError},
+    store::{Answer, Ask, OwnedAsks, Partly, Store, StoreError},
 };
 
 /// Answers "may this pass?": asks the store, and applies each layer's failure policy where the store cannot answer.
@@ -42,7 +42,9 @@ pub enum FallbackDecision {
     Local {
         /// For each reading of the decision, the index of its layer among those asked.
         layers: SmallVec<[usize; INLINE_LAYERS]>,
-        /// Over the `local` layers only; the index in a refusal counts those.
+        /// So many of these, at the beginning, were decided by the store: a store of several servers may have lost some.
+        shared: usize,
+        /// Over these layers only; the index in a refusal counts them.
         decision: Decision,
     },
     /// A `closed` layer (an index into the layers asked) refuses everything while its store is away.
@@ -88,97 +90,134 @@ impl Limiter {
         }
         match self.store.decide(asks) {
             Answer::Ready(Ok(decision)) => Checking::Ready(Outcome::Decided(decision)),
-            Answer::Ready(Err(error)) => match Plan::of(asks) {
-                Plan::Closed { by } => Checking::Ready(closed(error, by)),
-                Plan::Local(kept) => match kept.decide(&*self.fallback) {
-                    Answer::Ready(result) => Checking::Ready(local(error, kept.layers, result)),
-                    Answer::Pending(result) => {
-                        Checking::Pending(Box::pin(async move { local(error, kept.layers, result.await) }))
-                    }
-                },
-            },
+            Answer::Ready(Err(error)) => self.fall_back(asks, error),
             Answer::Pending(result) => {
                 // The keys are borrowed: what the fallback might need is kept now.
-                let (plan, fallback) = (Plan::of(asks), Arc::clone(&self.fallback));
+                let (limiter, asks) = (self.clone(), asks.iter().collect::<OwnedAsks>());
                 Checking::Pending(Box::pin(async move {
                     match result.await {
                         Ok(decision) => Outcome::Decided(decision),
-                        Err(error) => plan.carry_out(error, &*fallback).await,
+                        Err(error) => match limiter.fall_back(&asks.asks(), error) {
+                            Checking::Ready(outcome) => outcome,
+                            Checking::Pending(outcome) => outcome.await,
+                        },
                     }
                 }))
             }
         }
     }
+
+    /// The store could not answer, or not for all layers.
+    fn fall_back(&self, asks: &[Ask<'_>], error: StoreError) -> Checking {
+        let fallen = Fallen::new(error);
+        match fallen.plan(asks) {
+            Plan::Decided(decision) => Checking::Ready(fallen.outcome(&*self.store, decision)),
+            Plan::Local(layers) => {
+                let local: SmallVec<[Ask<'_>; INLINE_LAYERS]> =
+                    layers.iter().map(|&layer| asks[layer].clone()).collect();
+                match self.fallback.decide(&local) {
+                    Answer::Ready(result) => {
+                        let decision = fallen.together(layers, result);
+                        Checking::Ready(fallen.outcome(&*self.store, decision))
+                    }
+                    Answer::Pending(result) => {
+                        let store = Arc::clone(&self.store);
+                        Checking::Pending(Box::pin(async move {
+                            let decision = fallen.together(layers, result.await);
+                            fallen.outcome(&*store, decision)
+                        }))
+                    }
+                }
+            }
+        }
+    }
 }
 
-/// What is to happen if the store fails, known before it is asked.
+/// Indices of layers among those asked.
+type Layers = SmallVec<[usize; INLINE_LAYERS]>;
+
+/// A request that the store could not decide as a whole.
+struct Fallen {
+    error: StoreError,
+    /// What it decided all the same.
+    partly: Option<Arc<Partly>>,
+}
+
+/// What the failure policies want.
 enum Plan {
-    /// One closed layer refuses all, so that no other layer is charged.
-    Closed { by: usize },
-    /// These layers are decided in the fallback store; all others pass.
-    Local(Kept),
+    /// Nobody else is to be asked.
+    Decided(FallbackDecision),
+    /// These layers are decided in the fallback store.
+    Local(Layers),
 }
 
-/// The `local` layers of a request, owned.
-#[derive(Default)]
-struct Kept {
-    layers: SmallVec<[usize; INLINE_LAYERS]>,
-    asks: OwnedAsks,
-}
-
-impl Plan {
-    fn of(asks: &[Ask<'_>]) -> Self {
-        if let Some(by) = asks.iter().position(|a| a.policy.on_failure() == OnFailure::Closed) {
-            return Self::Closed { by };
+impl Fallen {
+    fn new(error: StoreError) -> Self {
+        match error {
+            StoreError::Partly(partly) => Self {
+                error: partly.error.clone(),
+                partly: Some(partly),
+            },
+            error => Self { error, partly: None },
         }
-        let mut kept = Kept::default();
-        for (layer, ask) in asks.iter().enumerate() {
-            if ask.policy.on_failure() == OnFailure::Local {
-                kept.layers.push(layer);
-                kept.asks.push(ask);
+    }
+
+    fn plan(&self, asks: &[Ask<'_>]) -> Plan {
+        let decided = self.partly.as_ref().map_or(&[][..], |partly| &partly.layers);
+        let refused = (self.partly.as_ref()).is_some_and(|partly| partly.decision.verdict != Verdict::Allowed);
+        if refused {
+            return Plan::Decided(self.together(Layers::new(), Ok(Decision::unlimited())));
+        }
+        let open = || (0..asks.len()).filter(|layer| !decided.contains(layer));
+        let on_failure = |layer: usize| asks[layer].policy.on_failure();
+        // One closed layer refuses all, so that no other layer is charged.
+        if let Some(by) = open().find(|&layer| on_failure(layer) == OnFailure::Closed) {
+            return Plan::Decided(FallbackDecision::Closed { by });
+        }
+        let local: Layers = open().filter(|&layer| on_failure(layer) == OnFailure::Local).collect();
+        if local.is_empty() {
+            return Plan::Decided(self.together(local, Ok(Decision::unlimited())));
+        }
+        Plan::Local(local)
+    }
+
+    /// What the store decided, and what the fallback decided of the layers `local`.
+    fn together(&self, local: Layers, result: Result<Decision, StoreError>) -> FallbackDecision {
+        let (mut layers, mut decision) = match &self.partly {
+            Some(partly) => (partly.layers.clone(), partly.decision.clone()),
+            None => (Layers::new(), Decision::unlimited()),
+        };
+        let shared = layers.len();
+        // Where two stores failed nothing is left that could count, and `local` means that service goes on.
+        if let Ok(result) = result {
+            layers.extend(local);
+            decision.readings.extend(result.readings);
+            if let Verdict::Denied { by, wait } = result.verdict {
+                let by = shared + by;
+                decision.verdict = Verdict::Denied { by, wait };
             }
         }
-        Self::Local(kept)
-    }
-
-    async fn carry_out(self, error: StoreError, fallback: &dyn Store) -> Outcome {
-        match self {
-            Self::Closed { by } => closed(error, by),
-            Self::Local(kept) => {
-                let result = match kept.decide(fallback) {
-                    Answer::Ready(result) => result,
-                    Answer::Pending(result) => result.await,
-                };
-                local(error, kept.layers, result)
-            }
+        FallbackDecision::Local {
+            layers,
+            shared,
+            decision,
         }
     }
-}
 
-impl Kept {
-    fn decide(&self, fallback: &dyn Store) -> Answer {
-        if self.layers.is_empty() {
-            return Answer::Ready(Ok(Decision::unlimited()));
+    /// The outcome. What the store charged is given back where the request is refused after all.
+    fn outcome(self, store: &dyn Store, decision: FallbackDecision) -> Outcome {
+        let passes =
+            matches!(&decision, FallbackDecision::Local { decision, .. } if decision.verdict == Verdict::Allowed);
+        if let (Some(partly), false) = (&self.partly, passes)
+            && !partly.taken.is_empty()
+        {
+            store.settle(partly.taken.clone());
         }
-        fallback.decide(&self.asks.asks())
+        Outcome::Fallback {
+            error: self.error,
+            decision,
+        }
     }
-}
-
-fn closed(error: StoreError, by: usize) -> Outcome {
-    let decision = FallbackDecision::Closed { by };
-    Outcome::Fallback { error, decision }
-}
-
-fn local(error: StoreError, layers: SmallVec<[usize; INLINE_LAYERS]>, result: Result<Decision, StoreError>) -> Outcome {
-    let decision = match result {
-        Ok(decision) => FallbackDecision::Local { layers, decision },
-        // Two stores failed. Nothing is left that could count, and `local` means that service goes on.
-        Err(_) => FallbackDecision::Local {
-            layers: SmallVec::new(),
-            decision: Decision::unlimited(),
-        },
-    };
-    Outcome::Fallback { error, decision }
 }
 
 #[cfg(test)]

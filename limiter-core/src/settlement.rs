@@ -6,7 +6,7 @@ use crate::{clock::Timestamp, policy::Policy};
 
 /// A change to one counter that asks for nothing: it is applied whatever is free.
 #[derive(Clone, Debug)]
-pub(crate) struct Settlement {
+pub struct Settlement {
     pub(crate) policy: Arc<Policy>,
     /// The counter of that policy, as in [`Ask::key`](crate::Ask).
     pub(crate) key: Box<str>,

@@ -17,7 +17,13 @@ pub use redis::{
     Servers, StoreObserver, Tls, TlsError, UrlError,
 };
 
-use crate::{decision::Decision, policy::Policy};
+use smallvec::SmallVec;
+
+use crate::{
+    decision::{Decision, INLINE_LAYERS},
+    policy::Policy,
+    settlement::Settlement,
+};
 
 /// One layer of a request: which policy, which of its counters, how many units.
 #[derive(Clone, Debug)]
@@ -59,6 +65,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// crate panic on that in debug builds.
     fn decide(&self, asks: &[Ask<'_>]) -> Answer;
 
+    /// Charges counters, or gives back to them, without asking. What cannot be done is dropped.
+    fn settle(&self, settlements: Vec<Settlement>);
+
     /// How the store is doing.
     fn health(&self) -> Health;
 }
@@ -91,6 +100,9 @@ pub enum StoreError {
     /// answer was on its way.
     #[error("the store is not available")]
     Unavailable,
+    /// Some layers were decided; the store could not answer for the others.
+    #[error("the store could not answer for all layers: {}", .0.error)]
+    Partly(Arc<Partly>),
     /// The store answered with an error.
     #[error("the store answered with an error: {0}")]
     Server(Arc<str>),
@@ -109,6 +121,7 @@ impl StoreError {
         match self {
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",
+            Self::Partly(partly) => partly.error.kind(),
             Self::Server(_) => "server",
             Self::Protocol(_) => "protocol",
             Self::Config(_) => "config",
@@ -118,6 +131,23 @@ impl StoreError {
     /// Whether asking again later can help without anyone's doing.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        !matches!(self, Self::Protocol(_) | Self::Config(_))
+        match self {
+            Self::Protocol(_) | Self::Config(_) => false,
+            Self::Partly(partly) => partly.error.is_transient(),
+            _ => true,
+        }
     }
+}
+
+/// What a store of several servers decided of a request while some of them could not answer.
+#[derive(Clone, Debug)]
+pub struct Partly {
+    /// The layers that were decided: indices into those asked.
+    pub layers: SmallVec<[usize; INLINE_LAYERS]>,
+    /// The decision over these; the index in a refusal counts these.
+    pub decision: Decision,
+    /// What they were charged, to be given back with [`Store::settle`] if the request is refused after all.
+    pub taken: Vec<Settlement>,
+    /// Why the others were not decided.
+    pub error: StoreError,
 }

@@ -63,6 +63,7 @@ impl Running for Gateway {
         let counters = self.shared.fallback_len() + snapshot.store.memory().map_or(0, |memory| memory.len());
         Gauges {
             store: Some(snapshot.store.health()),
+            live_gateways: snapshot.store.live_gateways(),
             memory_store_keys: counters as u64,
             endpoints: snapshot.config.upstreams.iter().map(endpoints).collect(),
         }

@@ -89,7 +89,7 @@ impl Check {
                     decision,
                     at,
                 };
-                record(&fact, snapshot, LimitOutcome::Allowed, LimitOutcome::Denied);
+                record(&fact, snapshot, fact.layers.len());
                 verdict(fact)
             }
             Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, at, snapshot),
@@ -112,22 +112,18 @@ fn fallback(
             Err(Failure::StoreAway { layer, error })
         }
         FallbackDecision::Local {
-            layers: local,
+            layers: decided,
+            shared,
             decision,
         } => {
             for (at, &layer) in asked.iter().enumerate() {
-                if !local.contains(&at) {
+                if !decided.contains(&at) {
                     count(snapshot, usize::from(layer), LimitOutcome::FallbackAllowed);
                 }
             }
-            let layers = local.iter().filter_map(|&at| asked.get(at).copied()).collect();
+            let layers = decided.iter().filter_map(|&at| asked.get(at).copied()).collect();
             let fact = RateLimited { layers, decision, at };
-            record(
-                &fact,
-                snapshot,
-                LimitOutcome::FallbackAllowed,
-                LimitOutcome::FallbackDenied,
-            );
+            record(&fact, snapshot, shared);
             verdict(fact)
         }
     }
@@ -140,10 +136,17 @@ fn verdict(fact: RateLimited) -> Result<Passed, Failure> {
     }
 }
 
-fn record(fact: &RateLimited, snapshot: &Snapshot, room: LimitOutcome, no_room: LimitOutcome) {
-    for (&layer, reading) in fact.layers.iter().zip(&fact.decision.readings) {
+/// Counts what each layer said. The first `shared` of them were asked in the store, the others in the fallback.
+fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize) {
+    for (at, (&layer, reading)) in fact.layers.iter().zip(&fact.decision.readings).enumerate() {
         let layer = usize::from(layer);
-        count(snapshot, layer, if reading.fits { room } else { no_room });
+        let outcome = match (at < shared, reading.fits) {
+            (true, true) => LimitOutcome::Allowed,
+            (true, false) => LimitOutcome::Denied,
+            (false, true) => LimitOutcome::FallbackAllowed,
+            (false, false) => LimitOutcome::FallbackDenied,
+        };
+        count(snapshot, layer, outcome);
         if let Some(metrics) = snapshot.metrics.limits.get(layer) {
             metrics.record_used(reading.remaining, snapshot.layers.policy(layer).algorithm().limit());
         }

@@ -64,7 +64,7 @@ impl Counters {
         let mut family = counter(
             to,
             "gateway_store_errors",
-            "Calls and probes of the shared store without a usable answer; as drift, with one that is wrong",
+            "Calls and probes of the shared store without a usable answer, and what else went wrong there",
         )?;
         for (at, kind) in ERROR_KINDS.iter().enumerate() {
             put_counter(&mut family.encode_family(&[("kind", *kind)])?, &self.store.errors(at))?;
@@ -79,6 +79,12 @@ impl Counters {
                 .encode_family(&[("state", word)])?
                 .encode_gauge(&i64::from(gauges.store == Some(state)))?;
         }
+        let mut family = gauge(
+            to,
+            "gateway_live_gateways",
+            "Gateways that share the store, as last seen",
+        )?;
+        family.encode_gauge(&i64::from(gauges.live_gateways))?;
         let mut family = gauge(to, "gateway_memory_store_keys", "Counters held in this process")?;
         family.encode_gauge(&gauges.memory_store_keys)
     }

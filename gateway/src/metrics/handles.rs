@@ -185,7 +185,17 @@ const BATCH: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const CALL_US: [u64; 10] = [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 250_000];
 
 /// What [`StoreObserver::failed`] tells: [`limiter_core::StoreError::kind`], and `drift`.
-pub(super) const ERROR_KINDS: [&str; 6] = ["timeout", "unavailable", "server", "protocol", "config", "drift"];
+pub(super) const ERROR_KINDS: [&str; 9] = [
+    "timeout",
+    "unavailable",
+    "server",
+    "protocol",
+    "config",
+    "drift",
+    "replaced",
+    "unsettled",
+    "evicted",
+];
 
 /// Calls of the shared store; observes one.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ const START: Timestamp = Timestamp::from_micros(1_796_040_000_500_000);
 fn gauges() -> Gauges {
     Gauges {
         store: Some(Health::Degraded),
+        live_gateways: 3,
         memory_store_keys: 17,
         endpoints: vec![Endpoints {
             upstream: "orders".into(),
@@ -54,6 +55,8 @@ fn families_exist_from_the_start_at_zero() {
         "gateway_store_state{state=\"connected\"} 0",
         "gateway_store_state{state=\"degraded\"} 1",
         "gateway_store_state{state=\"down\"} 0",
+        "gateway_store_errors_total{kind=\"evicted\"} 0",
+        "gateway_live_gateways 3",
         "gateway_memory_store_keys 17",
         "gateway_config_reloads_total{outcome=\"restart_required\"} 0",
         "gateway_config_loaded_timestamp_seconds 0.0",

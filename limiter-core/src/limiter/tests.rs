@@ -6,6 +6,7 @@ use crate::{
     clock::Timestamp,
     decision::{Reading, Verdict, Wait},
     policy::Policy,
+    settlement::{Change, Settlement},
     store::Health,
     test_util::ManualClock,
 };
@@ -16,12 +17,17 @@ struct Fake {
     answer: Result<Verdict, StoreError>,
     waits: bool,
     asked: Mutex<Vec<String>>,
+    settled: Mutex<Vec<String>>,
 }
 
 impl Fake {
     fn new(answer: Result<Verdict, StoreError>, waits: bool) -> Arc<Self> {
-        let asked = Mutex::default();
-        Arc::new(Self { answer, waits, asked })
+        Arc::new(Self {
+            answer,
+            waits,
+            asked: Mutex::default(),
+            settled: Mutex::default(),
+        })
     }
 
     fn asked(&self) -> Vec<String> {
@@ -47,6 +53,11 @@ impl Store for Fake {
         } else {
             Answer::Ready(result)
         }
+    }
+
+    fn settle(&self, settlements: Vec<Settlement>) {
+        let told = |settlement: &Settlement| format!("{}: {:?}", settlement.key, settlement.change);
+        self.settled.lock().unwrap().extend(settlements.iter().map(told));
     }
 
     fn health(&self) -> Health {
@@ -136,7 +147,12 @@ async fn local_layers_are_decided_in_the_fallback_store_and_open_ones_pass() {
             panic!("{outcome:?}")
         };
         assert!(matches!(error, StoreError::Unavailable));
-        let FallbackDecision::Local { layers, decision } = decision else {
+        let FallbackDecision::Local {
+            layers,
+            shared: 0,
+            decision,
+        } = decision
+        else {
             panic!("{decision:?}")
         };
         assert_eq!(&layers[..], [1, 2]);
@@ -164,7 +180,7 @@ async fn one_request_meets_all_three_failure_policies() {
         // The open layer lets pass what is above any limit.
         let outcome = check(&store, &fallback, &[a, b, c]).await;
         assert!(
-            matches!(&outcome, Outcome::Fallback { decision: Local { layers, decision }, .. }
+            matches!(&outcome, Outcome::Fallback { decision: Local { layers, shared: 0, decision }, .. }
                 if layers[..] == [0, 2] && decision.verdict == Verdict::Allowed),
             "{outcome:?}"
         );
@@ -185,7 +201,7 @@ async fn one_request_meets_all_three_failure_policies() {
     let layers = [b, (OnFailure::Local, "new", 1), a];
     let outcome = check(&Fake::new(AWAY, false), &fallback, &layers).await;
     assert!(
-        matches!(&outcome, Outcome::Fallback { decision: Local { layers, decision }, .. }
+        matches!(&outcome, Outcome::Fallback { decision: Local { layers, shared: 0, decision }, .. }
             if layers[..] == [1, 2] && matches!(decision.verdict, Verdict::Denied { by: 1, .. })),
         "{outcome:?}"
     );
@@ -199,7 +215,124 @@ async fn with_open_layers_only_nothing_is_asked() {
     let Outcome::Fallback { decision, .. } = outcome else {
         panic!("{outcome:?}")
     };
-    assert!(matches!(decision, FallbackDecision::Local { layers, decision }
-        if layers.is_empty() && decision == Decision::unlimited()));
+    assert!(
+        matches!(decision, FallbackDecision::Local { layers, shared: 0, decision }
+        if layers.is_empty() && decision == Decision::unlimited())
+    );
     assert!(fallback.asked().is_empty());
+}
+
+/// A store that answers for the first layer only, whose key is `a`.
+fn partly(verdict: Verdict) -> Result<Verdict, StoreError> {
+    let window = FixedWindow::new(5, std::time::Duration::from_secs(1), Align::Clock).unwrap();
+    let reading = Reading {
+        fits: verdict == Verdict::Allowed,
+        remaining: 4,
+        wait: Wait::For(std::time::Duration::ZERO),
+    };
+    let at = crate::clock::Timestamp::from_micros(7);
+    let taken = Settlement {
+        policy: Arc::new(Policy::new("p", window, OnFailure::Local)),
+        key: "a".into(),
+        change: Change::GiveBack { units: 1, at },
+    };
+    Err(StoreError::Partly(Arc::new(Partly {
+        layers: smallvec::smallvec![0],
+        decision: Decision {
+            verdict,
+            readings: smallvec::smallvec![reading],
+        },
+        // Of a refusal everything is given back already.
+        taken: if verdict == Verdict::Allowed {
+            vec![taken]
+        } else {
+            Vec::new()
+        },
+        error: StoreError::Timeout,
+    })))
+}
+
+#[tokio::test]
+async fn what_a_part_of_the_store_decides_stands() {
+    for waits in [false, true] {
+        let (store, fallback) = (Fake::new(partly(Verdict::Allowed), waits), Fake::new(ALLOWED, false));
+        let layers = [
+            (OnFailure::Closed, "a", 1),
+            (OnFailure::Local, "b", 2),
+            (OnFailure::Open, "c", 1),
+        ];
+        let outcome = check(&store, &fallback, &layers).await;
+        let Outcome::Fallback { decision, error } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(matches!(error, StoreError::Timeout), "{error:?}");
+        let FallbackDecision::Local {
+            layers,
+            shared,
+            decision,
+        } = decision
+        else {
+            panic!("{decision:?}")
+        };
+        assert_eq!(
+            (&layers[..], shared, decision.verdict),
+            (&[0, 1][..], 1, Verdict::Allowed)
+        );
+        assert_eq!(fallback.asked(), ["b=2"]);
+        assert!(store.settled.lock().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn what_a_part_of_the_store_took_is_given_back_where_another_layer_refuses() {
+    let denied = Verdict::Denied {
+        by: 0,
+        wait: Wait::For(std::time::Duration::from_secs(9)),
+    };
+    let closed = [
+        (OnFailure::Local, "a", 1),
+        (OnFailure::Local, "b", 1),
+        (OnFailure::Closed, "c", 1),
+    ];
+    for (answer, layers) in [(Ok(denied), &closed[..2]), (ALLOWED, &closed[..])] {
+        let (store, fallback) = (Fake::new(partly(Verdict::Allowed), true), Fake::new(answer, false));
+        let outcome = check(&store, &fallback, layers).await;
+        let Outcome::Fallback { decision, .. } = outcome else {
+            panic!("{outcome:?}")
+        };
+        match decision {
+            FallbackDecision::Local { decision, .. } => {
+                assert!(
+                    matches!(decision.verdict, Verdict::Denied { by: 1, .. }),
+                    "{decision:?}"
+                );
+            }
+            FallbackDecision::Closed { by } => assert_eq!(by, 2),
+        }
+        let settled = store.settled.lock().unwrap().clone();
+        assert_eq!(settled, ["a: GiveBack { units: 1, at: Timestamp(7) }"]);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_part_of_the_store_is_one() {
+    let denied = Verdict::Denied {
+        by: 0,
+        wait: Wait::For(std::time::Duration::from_secs(9)),
+    };
+    let (store, fallback) = (Fake::new(partly(denied), true), Fake::new(ALLOWED, false));
+    let outcome = check(
+        &store,
+        &fallback,
+        &[(OnFailure::Local, "a", 1), (OnFailure::Local, "b", 1)],
+    )
+    .await;
+    let Outcome::Fallback { decision, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(matches!(
+        decision,
+        FallbackDecision::Local { shared: 1, decision: Decision { verdict, .. }, .. } if verdict == denied
+    ));
+    assert!(fallback.asked().is_empty(), "nobody else is charged");
 }

@@ -21,11 +21,11 @@ use self::{
 };
 use super::{Answer, Ask, Health, Store, are_distinct};
 use crate::{
-    algorithm::Counter,
+    algorithm::{Algorithm, Counter},
     clock::{Clock, Timestamp},
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS, Verdict},
-    settlement::Settlement,
+    settlement::{Change, Settlement},
 };
 
 /// Shards of a large store. A set of them is a word of bits.
@@ -162,16 +162,13 @@ impl MemoryStore {
         decision
     }
 
-    /// Applies a settlement. A counter of which nothing is left is not kept.
-    #[allow(dead_code, reason = "the stores that settle come next")]
-    pub(crate) fn settle(&self, settlement: &Settlement) {
-        let Settlement { policy, key, change } = settlement;
-        let mut place = Place::new(self.secret.fingerprint(policy.key_prefix(), key));
+    /// Settles one counter. One of which nothing is left is not kept.
+    pub(crate) fn settle_one(&self, fingerprint: Fingerprint, algorithm: &Algorithm, change: Change) {
+        let mut place = Place::new(fingerprint);
         let mut shard = lock(&self.shards[place.fingerprint.shard(self.shards.len())]);
         let now = self.clock.now();
-        let algorithm = policy.algorithm();
         let mut counter = algorithm.load(place.take(&mut shard, now), now);
-        algorithm.settle(&mut counter, *change, now);
+        algorithm.settle(&mut counter, change, now);
         let says_something = algorithm.expires_at(&counter) > now;
         let entry = Entry::new(place.fingerprint, counter, algorithm);
         match place.slot {
@@ -199,6 +196,13 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     fn decide(&self, asks: &[Ask<'_>]) -> Answer {
         Answer::Ready(Ok(self.decide_now(asks)))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement>) {
+        for Settlement { policy, key, change } in settlements {
+            let fingerprint = self.secret.fingerprint(policy.key_prefix(), &key);
+            self.settle_one(fingerprint, policy.algorithm(), change);
+        }
     }
 
     fn health(&self) -> Health {

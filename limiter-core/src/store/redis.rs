@@ -21,7 +21,7 @@ use self::{
     sentinel::Sentinels,
 };
 use super::{Answer, Ask, Health, Store, StoreError, are_distinct};
-use crate::{clock::Clock, decision::Decision, fallback::Fallback};
+use crate::{clock::Clock, decision::Decision, fallback::Fallback, settlement::Settlement};
 
 mod asker;
 mod beat;
@@ -181,6 +181,18 @@ impl Store for RedisStore {
                 None => Answer::Ready(Err(StoreError::Unavailable)),
             },
             Topology::Cluster(cluster) => cluster.decide(asks),
+        }
+    }
+
+    fn settle(&self, settlements: Vec<Settlement>) {
+        let all = settlements.into_iter();
+        match &*self.topology {
+            Topology::Standalone(node) => node.settle(all.map(|settlement| (0, settlement))),
+            Topology::Sentinel(sentinels) => match &*sentinels.primary() {
+                Some(node) => node.settle(all.map(|settlement| (0, settlement))),
+                None => self.context.unsettled(all.len()),
+            },
+            Topology::Cluster(cluster) => cluster.settle(all),
         }
     }
 

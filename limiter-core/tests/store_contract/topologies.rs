@@ -202,6 +202,18 @@ async fn what_is_left_of_a_cluster_goes_on() {
         }
     }
     assert!((130..270).contains(&answered), "{answered} answered, {failed} failed");
+    // Of a request over two servers, what the one says counts.
+    let other = &quotas(99_999)[1];
+    let (mut wholly, mut partly) = (0, 0);
+    for user in 0..300 {
+        let user = format!("user{user}");
+        match decide(&*store, &[(policy, &user, 1), (other, &user, 1)]).await {
+            Ok(_) => wholly += 1,
+            Err(StoreError::Partly(part)) if part.layers.len() == 1 && part.taken.len() == 1 => partly += 1,
+            Err(_) => {}
+        }
+    }
+    assert!(wholly > 20 && partly > 20, "{wholly} wholly, {partly} partly");
     cluster.restart_node(0);
     connected(&store).await;
     for user in 0..300 {

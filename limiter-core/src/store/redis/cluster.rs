@@ -55,7 +55,8 @@ struct Stranger {
 /// The part of a request whose counters lie in the same slot.
 struct Part<'a> {
     slot: u16,
-    node: &'a Arc<Node>,
+    /// The server that owns it.
+    node: Option<&'a Arc<Node>>,
     /// Indices of its layers among those of the request.
     layers: SmallVec<[usize; INLINE_LAYERS]>,
 }
@@ -75,43 +76,42 @@ impl Cluster {
     /// once, and where one refuses what the others took is given back.
     pub(super) fn decide(&self, asks: &[Ask<'_>]) -> Answer {
         let map = self.map.load();
-        let Some(parts) = self.parts(&map, asks) else {
-            return Answer::Ready(Err(StoreError::Unavailable));
+        let parts = self.parts(&map, asks);
+        let ask = |part: &Part<'_>| match part.node {
+            Some(node) => node.ask(part.layers.iter().map(|&layer| &asks[layer]), part.slot),
+            None => Err(StoreError::Unavailable),
         };
-        if let [part] = &*parts {
-            return match part.node.ask(asks.iter(), part.slot) {
-                Ok(answered) => super::pending(answered),
-                Err(error) => Answer::Ready(Err(error)),
-            };
+        let mut answers: SmallVec<[_; INLINE_LAYERS]> = parts.iter().map(ask).collect();
+        if answers.iter().all(Result::is_err) {
+            return Answer::Ready(Err(StoreError::Unavailable));
+        }
+        if parts.len() == 1
+            && let Some(Ok(answered)) = answers.pop()
+        {
+            return super::pending(answered);
         }
         let Some(cluster) = self.me.upgrade() else {
             return Answer::Ready(Err(StoreError::Unavailable));
         };
-        let mut reservation = Reservation::new(asks);
-        for part in parts {
-            let answered = part.node.ask(part.layers.iter().map(|&layer| &asks[layer]), part.slot);
-            reservation.add(part.layers, answered);
-        }
-        reservation.answer(cluster)
+        let layers = parts.into_iter().map(|part| part.layers);
+        Reservation::new(asks, layers.zip(answers)).answer(cluster)
     }
 
-    /// The parts of a request; `None` where one of their servers is not asked.
-    fn parts<'a>(&self, map: &'a SlotMap, asks: &[Ask<'_>]) -> Option<SmallVec<[Part<'a>; INLINE_LAYERS]>> {
+    /// The parts of a request.
+    fn parts<'a>(&self, map: &'a SlotMap, asks: &[Ask<'_>]) -> SmallVec<[Part<'a>; INLINE_LAYERS]> {
         let mut parts = SmallVec::<[Part<'a>; INLINE_LAYERS]>::new();
         for (layer, ask) in asks.iter().enumerate() {
             let slot = self.slot(ask.policy.key_prefix(), ask.key);
-            if let Some(part) = parts.iter_mut().find(|part| part.slot == slot) {
-                part.layers.push(layer);
-                continue;
+            match parts.iter_mut().find(|part| part.slot == slot) {
+                Some(part) => part.layers.push(layer),
+                None => parts.push(Part {
+                    slot,
+                    node: map.owner(slot),
+                    layers: SmallVec::from_slice(&[layer]),
+                }),
             }
-            let node = map.owner(slot)?;
-            if !node.breaker.is_closed() {
-                return None;
-            }
-            let layers = SmallVec::from_slice(&[layer]);
-            parts.push(Part { slot, node, layers });
         }
-        Some(parts)
+        parts
     }
 
     /// Whether `node` owns `slot`.

@@ -17,7 +17,7 @@ use crate::{
     algorithm::Counter,
     clock::{Clock, MonotonicClock, Timestamp},
     fallback::Fallback,
-    policy::{OnFailure, Policy},
+    policy::Policy,
 };
 
 /// What all servers of a store share: settings, script, time, and who is told.
@@ -144,9 +144,7 @@ impl Context {
 
     /// A server said that the counter of `key` is this now.
     pub(super) fn saw(&self, policy: &Arc<Policy>, key: &str, counter: &Counter) {
-        if let Some(fallback) = &self.fallback
-            && policy.on_failure() == OnFailure::Local
-        {
+        if let Some(fallback) = &self.fallback {
             fallback.saw(policy, key, counter);
         }
     }

@@ -1,6 +1,6 @@
 //! A request whose counters lie in several slots.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -10,7 +10,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, INLINE_LAYERS, Reading, Verdict, Wait},
     settlement::{Change, Settlement},
-    store::{Answer, Ask, OwnedAsks, StoreError},
+    store::{Answer, Ask, OwnedAsks, Partly, StoreError},
 };
 
 /// Indices of layers among those of the request.
@@ -18,26 +18,25 @@ type Layers = SmallVec<[usize; INLINE_LAYERS]>;
 
 /// The parts of a request, on their way.
 ///
-/// Each is decided on its own. Where one refuses or fails, what the others took is given back: never above full, and
-/// only into the window that it was taken from. So no more is admitted than is allowed; between the two, another
-/// request may be refused early. What a part took whose answer was lost stays taken.
+/// Each is decided on its own. Where one refuses, what the others took is given back: never above full, and only into the
+/// window that it was taken from. So no more is admitted than is allowed, to within what a bucket refills in a round
+/// trip; between the two, another request may be refused early. What a part took whose answer was lost stays taken.
 #[derive(Debug)]
 pub(super) struct Reservation {
     request: OwnedAsks,
-    parts: Vec<(Layers, Result<oneshot::Receiver<Decided>, StoreError>)>,
+    parts: Vec<(Layers, Answered)>,
 }
 
+/// Where the answer to a part will come from.
+type Answered = Result<oneshot::Receiver<Decided>, StoreError>;
+
 impl Reservation {
-    pub(super) fn new(asks: &[Ask<'_>]) -> Self {
+    /// The reservation of a request, in these parts.
+    pub(super) fn new(asks: &[Ask<'_>], parts: impl Iterator<Item = (Layers, Answered)>) -> Self {
         Self {
             request: asks.iter().collect(),
-            parts: Vec::new(),
+            parts: parts.collect(),
         }
-    }
-
-    /// Adds a part: its layers, and where its answer will come from.
-    pub(super) fn add(&mut self, layers: Layers, answered: Result<oneshot::Receiver<Decided>, StoreError>) {
-        self.parts.push((layers, answered));
     }
 
     /// The answer to the whole. A task sees to it, so that what was taken is given back even if the client leaves.
@@ -56,51 +55,36 @@ impl Reservation {
 
     async fn decide(self, cluster: &Cluster) -> Result<Decision, StoreError> {
         let asks = self.request.asks();
-        let mut whole = Whole::new(asks.len());
+        let mut whole = Whole::default();
         for (layers, answered) in self.parts {
-            let decided = match answered {
-                Ok(answered) => answered.await.unwrap_or(Err(StoreError::Unavailable)),
-                Err(error) => Err(error),
-            };
-            whole.add(layers, decided);
+            match answered {
+                Ok(answered) => whole.add(layers, answered.await.unwrap_or(Err(StoreError::Unavailable))),
+                Err(error) => whole.add(layers, Err(error)),
+            }
         }
-        if whole.error.is_none() && whole.denied.is_none() {
-            return Ok(whole.into_decision());
+        whole.readings.sort_unstable_by_key(|(layer, _)| *layer);
+        let mut taken = whole.taken(&asks);
+        if whole.wait.is_some() {
+            cluster.settle(std::mem::take(&mut taken));
         }
-        let taken = whole.give_back(&asks);
-        cluster.settle(taken);
-        match whole.error.take() {
-            Some(error) => Err(error),
-            None => Ok(whole.into_decision()),
-        }
+        whole.result(taken)
     }
 }
 
 /// The answers of the parts, put together.
+#[derive(Default)]
 struct Whole {
-    readings: SmallVec<[Reading; INLINE_LAYERS]>,
-    /// The first layer without room, and the longest wait of all such.
-    denied: Option<(usize, Wait)>,
-    error: Option<StoreError>,
+    /// Of the layers that were decided.
+    readings: SmallVec<[(usize, Reading); INLINE_LAYERS]>,
+    /// The longest wait of all layers without room; `None` where all have room.
+    wait: Option<Wait>,
     /// What was charged, and when by the clock of its server.
-    taken: Vec<(Layers, Timestamp)>,
+    charged: Vec<(Layers, Timestamp)>,
+    /// Why the other layers were not decided.
+    error: Option<StoreError>,
 }
 
 impl Whole {
-    fn new(layers: usize) -> Self {
-        let unknown = Reading {
-            fits: true,
-            remaining: 0,
-            wait: Wait::For(Duration::ZERO),
-        };
-        Self {
-            readings: smallvec::smallvec![unknown; layers],
-            denied: None,
-            error: None,
-            taken: Vec::new(),
-        }
-    }
-
     fn add(&mut self, layers: Layers, decided: Decided) {
         let (decision, at) = match decided {
             Ok(decided) => decided,
@@ -109,52 +93,56 @@ impl Whole {
                 return;
             }
         };
-        for (&layer, reading) in layers.iter().zip(decision.readings) {
-            if let Some(place) = self.readings.get_mut(layer) {
-                *place = reading;
-            }
-        }
+        self.readings.extend(layers.iter().copied().zip(decision.readings));
         match decision.verdict {
-            Verdict::Allowed => self.taken.push((layers, at)),
-            Verdict::Denied { by, wait } => {
-                let by = layers.get(by).copied().unwrap_or_default();
-                self.denied = Some(match self.denied {
-                    Some((first, longest)) => (first.min(by), longest.max(wait)),
-                    None => (by, wait),
-                });
-            }
+            Verdict::Allowed => self.charged.push((layers, at)),
+            Verdict::Denied { wait, .. } => self.wait = self.wait.max(Some(wait)),
         }
     }
 
-    /// What was charged, to be given back; the readings say so.
-    fn give_back(&mut self, asks: &[Ask<'_>]) -> Vec<Settlement> {
-        let mut settlements = Vec::new();
-        for (layers, at) in std::mem::take(&mut self.taken) {
+    /// What was charged, to be given back; of a refusal the readings say so already.
+    fn taken(&mut self, asks: &[Ask<'_>]) -> Vec<Settlement> {
+        let mut taken = Vec::new();
+        for (layers, at) in std::mem::take(&mut self.charged) {
             for layer in layers {
-                let (Some(ask), Some(reading)) = (asks.get(layer), self.readings.get_mut(layer)) else {
+                let Some(ask) = asks.get(layer).filter(|ask| ask.cost > 0) else {
                     continue;
                 };
-                if ask.cost > 0 {
+                taken.push(Settlement {
+                    policy: Arc::clone(ask.policy),
+                    key: ask.key.into(),
+                    change: Change::GiveBack { units: ask.cost, at },
+                });
+                let reading = self.readings.iter_mut().find(|(other, _)| *other == layer);
+                if let (Some((_, reading)), true) = (reading, self.wait.is_some()) {
                     reading.remaining = (reading.remaining + ask.cost).min(ask.policy.algorithm().limit());
-                    settlements.push(Settlement {
-                        policy: Arc::clone(ask.policy),
-                        key: ask.key.into(),
-                        change: Change::GiveBack { units: ask.cost, at },
-                    });
                 }
             }
         }
-        settlements
+        taken
     }
 
-    fn into_decision(self) -> Decision {
-        let verdict = match self.denied {
-            Some((by, wait)) => Verdict::Denied { by, wait },
+    /// The decision over all layers, or over those that were decided.
+    fn result(self, taken: Vec<Settlement>) -> Result<Decision, StoreError> {
+        let by = self.readings.iter().position(|(_, reading)| !reading.fits);
+        let verdict = match self.wait {
             None => Verdict::Allowed,
+            Some(wait) => Verdict::Denied {
+                by: by.unwrap_or_default(),
+                wait,
+            },
         };
-        Decision {
-            verdict,
-            readings: self.readings,
+        let (layers, readings): (Layers, _) = self.readings.into_iter().unzip();
+        let decision = Decision { verdict, readings };
+        match self.error {
+            None => Ok(decision),
+            Some(error) if layers.is_empty() => Err(error),
+            Some(error) => Err(StoreError::Partly(Arc::new(Partly {
+                layers,
+                decision,
+                taken,
+                error,
+            }))),
         }
     }
 }
