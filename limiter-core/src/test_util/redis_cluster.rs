@@ -248,7 +248,7 @@ impl RedisCluster {
             .find(|told| told.id == self.ids[from])
             .expect("what a node serves");
         let mut slots: Vec<_> = own.slots.iter().flat_map(|(first, last)| *first..=*last).collect();
-        slots.sort_by_key(|slot| {
+        slots.sort_by_cached_key(|slot| {
             self.nodes[from]
                 .command(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()])
                 .int()
