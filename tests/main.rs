@@ -23,6 +23,7 @@ mod cli;
 mod demo;
 mod drain;
 mod exact;
+mod fallback;
 mod faults;
 mod fields;
 mod framing;

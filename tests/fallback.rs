@@ -1,0 +1,118 @@
+//! Counting while Redis is away (`local`): gateways share what was left, and charge it when Redis is back.
+
+use std::time::Duration;
+
+use crate::support::{DEADLINE, FIVE, Gateway, Redis, Settings, Tally, get, wait_for};
+
+const LIMIT: u64 = 40;
+
+/// Waits until every one of so many gateways has said twice that it lives, and so knows of all others.
+async fn know_of_each_other(redis: &Redis, gateways: i64) {
+    let mut since = "-inf".to_owned();
+    for _ in 0..3 {
+        let range = ["ZCOUNT", "gw:~gateways", &since, "+inf"];
+        wait_for(DEADLINE, "heartbeats", || async {
+            redis.command(&range).await.int() == Some(gateways)
+        })
+        .await;
+        let last = redis
+            .command(&["ZREVRANGE", "gw:~gateways", "0", "0", "WITHSCORES"])
+            .await;
+        since = format!("({}", last.texts()[1]);
+    }
+}
+
+/// So many requests of one user under each of the five algorithms: how many pass of each.
+async fn passed(gateway: &Gateway, user: &str, requests: usize) -> [usize; 5] {
+    let mut client = gateway.client();
+    let mut passed = [0; 5];
+    for (passed, algorithm) in passed.iter_mut().zip(FIVE) {
+        let request = get(&algorithm.path()).header("x-user-id", user);
+        let tally: Tally = client.repeat(requests, &request).await.iter().collect();
+        assert_eq!(tally.passed() + tally.denied(), requests, "{tally:?}");
+        *passed = tally.passed();
+    }
+    passed
+}
+
+/// The same requests to two gateways at the same time: both wait for a server that is frozen.
+async fn passed_by_both([one, two]: &[Gateway; 2], user: &str, requests: usize) -> [[usize; 5]; 2] {
+    let (one, two) = tokio::join!(passed(one, user, requests), passed(two, user, requests));
+    [one, two]
+}
+
+#[tokio::test]
+async fn gateways_share_what_was_left_and_charge_it_afterwards() {
+    let redis = Redis::start().await;
+    let settings = Settings::answering()
+        .store(&format!(
+            "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
+            redis.address()
+        ))
+        .five_limits("header:x-user-id", LIMIT, "1d");
+    let gateways = [
+        Gateway::with(&settings).start().await,
+        Gateway::with(&settings).start().await,
+    ];
+    let [one, two] = &gateways;
+    for gateway in &gateways {
+        gateway.status_says("/store/state", "connected").await;
+    }
+    know_of_each_other(&redis, 2).await;
+
+    // 20 of 40 are used, and both have seen that, or 19 of them.
+    for (gateway, requests) in [(one, 9), (two, 9), (one, 1), (two, 1)] {
+        assert_eq!(passed(gateway, "alice", requests).await, [requests; 5]);
+    }
+    redis.freeze();
+    // Half of a share is used: 10 each are left.
+    assert_eq!(
+        passed_by_both(&gateways, "alice", 25).await,
+        [[10; 5]; 2],
+        "in the outage"
+    );
+    // It comes and goes, and goes again.
+    for outage in ["the next", "the last"] {
+        redis.thaw();
+        for gateway in &gateways {
+            gateway.status_says("/store/state", "connected").await;
+            // Answered after what the gateway owed was charged.
+            assert_eq!(passed(gateway, outage, 1).await, [1; 5]);
+        }
+        assert_eq!(
+            passed_by_both(&gateways, "alice", 5).await,
+            [[0; 5]; 2],
+            "before {outage} outage"
+        );
+        redis.freeze();
+        assert_eq!(
+            passed_by_both(&gateways, "alice", 5).await,
+            [[0; 5]; 2],
+            "in {outage} outage"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_alone_goes_on_where_redis_was() {
+    let redis = Redis::start().await;
+    let settings = Settings::answering()
+        .store(&format!(
+            "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
+            redis.address()
+        ))
+        .five_limits("header:x-user-id", LIMIT, "1d");
+    let gateway = Gateway::with(&settings).start().await;
+    gateway.status_says("/store/state", "connected").await;
+    assert_eq!(passed(&gateway, "alice", 33).await, [33; 5]);
+    redis.kill();
+    assert_eq!(passed(&gateway, "alice", 20).await, [7; 5]);
+    // What Redis lost is lost: the 7 are all that it is told of.
+    redis.start_again().await;
+    gateway.status_says("/store/state", "connected").await;
+    wait_for(Duration::from_secs(5), "the debts", || async {
+        redis.counters("gw").await.len() == 5
+    })
+    .await;
+    assert_eq!(passed(&gateway, "alice", 50).await, [33; 5]);
+}
