@@ -200,7 +200,7 @@ impl Fallback {
     }
 
     /// As [`Fallback::take_debts`], but only of the counters that `is_wanted`, by the [`Policy::key_prefix`] and the key:
-    /// of several servers, one may be back.
+    /// of several servers, one may be back. It is asked of every counter at once, while decisions wait: it must be quick.
     pub fn take_debts_of(&self, is_wanted: impl Fn(&str, &str) -> bool) -> impl Iterator<Item = Debt> {
         self.ledger
             .names(is_wanted)

@@ -1,11 +1,12 @@
-//! What every store promises: one list of scenarios, run on the memory store and on the Redis store.
+//! What every store promises: one list of scenarios, run on the memory store, on the Redis store, and on the fallback of a
+//! gateway that is alone.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics, in its helpers too")]
 
 use std::{sync::Arc, time::Duration};
 
 use limiter_core::{
-    Algorithm, Answer, Ask, Clock, Decision, Health, MemoryStore, OnFailure, Policy, Rate, RedisConfig, RedisOptions,
-    RedisStore, Store, StoreError, Timestamp, Verdict, Wait,
+    Algorithm, Answer, Ask, Clock, Decision, Fallback, Health, MemoryStore, OnFailure, Policy, Rate, RedisConfig,
+    RedisOptions, RedisStore, Store, StoreError, Timestamp, Verdict, Wait,
     algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
     test_util::{ManualClock, RedisReply, RedisServer},
 };
@@ -55,9 +56,19 @@ impl World {
         }
     }
 
-    /// Both kinds, for a scenario that is run on each.
-    async fn both() -> [Self; 2] {
-        [Self::memory(), Self::redis().await]
+    /// Of one gateway, whose share is all of a quota.
+    fn fallback() -> Self {
+        let clock = Arc::new(ManualClock::new(START));
+        Self {
+            store: Arc::new(Fallback::with_clock(10_000, Arc::<ManualClock>::clone(&clock))),
+            clock,
+            server: None,
+        }
+    }
+
+    /// All kinds, for a scenario that is run on each.
+    async fn each() -> [Self; 3] {
+        [Self::memory(), Self::redis().await, Self::fallback()]
     }
 
     async fn decide(&self, layers: &[(&Arc<Policy>, &str, u64)]) -> Decision {

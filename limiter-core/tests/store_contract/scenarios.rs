@@ -49,7 +49,7 @@ async fn exactly_the_quota_passes_then_exactly_what_comes_back() {
             at(25, &counted),
         ),
     ];
-    for world in World::both().await {
+    for world in World::each().await {
         for (policy, expected) in &expected {
             assert_eq!(
                 &admitted(&world, policy, 25).await,
@@ -66,7 +66,7 @@ async fn a_window_of_the_clock_ends_with_the_clock() {
     let window = 10 * SECOND;
     let clock = policy("clock", FixedWindow::new(2, window, Align::Clock).unwrap());
     let first = policy("first", FixedWindow::new(2, window, Align::FirstRequest).unwrap());
-    for world in World::both().await {
+    for world in World::each().await {
         world.clock.set(START.plus(7 * SECOND));
         assert_eq!(world.passing(&clock, "k", 3).await, 2);
         assert_eq!(world.passing(&first, "k", 3).await, 2);
@@ -81,7 +81,7 @@ async fn a_window_of_the_clock_ends_with_the_clock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_as_told_passes_and_not_a_microsecond_earlier() {
-    for world in World::both().await {
+    for world in World::each().await {
         for policy in every_algorithm(7, 10 * SECOND) {
             world.clock.set(START);
             for step in 0..50 {
@@ -123,7 +123,7 @@ async fn who_waits_as_told_passes_and_not_a_microsecond_earlier() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_layers_are_charged_or_none_in_any_order() {
     const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-    for world in World::both().await {
+    for world in World::each().await {
         for (turn, order) in ORDERS.iter().enumerate() {
             let key = format!("turn {turn}");
             let (wide, narrow, middle) = (
@@ -169,7 +169,7 @@ async fn the_longest_wait_of_the_layers_without_room_is_told() {
     let short = policy("short", FixedWindow::new(1, 10 * SECOND, Align::FirstRequest).unwrap());
     let long = policy("long", FixedWindow::new(1, 60 * SECOND, Align::FirstRequest).unwrap());
     let never = policy("never", FixedWindow::new(1, 5 * SECOND, Align::FirstRequest).unwrap());
-    for world in World::both().await {
+    for world in World::each().await {
         assert_eq!(
             world.decide(&[(&short, "k", 1), (&long, "k", 1)]).await.verdict,
             Verdict::Allowed
@@ -198,7 +198,7 @@ async fn the_longest_wait_of_the_layers_without_room_is_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_may_cost_more_than_one_or_nothing() {
-    for world in World::both().await {
+    for world in World::each().await {
         for policy in every_algorithm(5, 10 * SECOND) {
             let ask = async |cost| world.decide(&[(&policy, "k", cost)]).await;
             let first = ask(3).await;
@@ -228,7 +228,7 @@ async fn a_request_may_cost_more_than_one_or_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_steps_back_mints_nothing_and_freezes_nothing() {
-    for world in World::both().await {
+    for world in World::each().await {
         for policy in every_algorithm(5, 10 * SECOND) {
             world.clock.set(START);
             assert_eq!(world.passing(&policy, "k", 6).await, 5);
@@ -282,7 +282,7 @@ async fn keys_are_any_text_and_never_meet() {
         "*3\r\n$3",
         &long,
     ];
-    for world in World::both().await {
+    for world in World::each().await {
         for policy in every_algorithm(2, 10 * SECOND) {
             for (used, key) in keys.iter().enumerate() {
                 for _ in 0..used % 3 {
@@ -302,7 +302,7 @@ async fn keys_are_any_text_and_never_meet() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policies_do_not_meet_where_their_keys_are_the_same() {
-    for world in World::both().await {
+    for world in World::each().await {
         let window = 10 * SECOND;
         let one = policy("one", SlidingWindowLog::new(1, window).unwrap());
         let two = policy("two", SlidingWindowLog::new(1, window).unwrap());
@@ -316,7 +316,7 @@ async fn policies_do_not_meet_where_their_keys_are_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_used_stays_used_under_other_parameters() {
-    for world in World::both().await {
+    for world in World::each().await {
         let (old, new) = (every_algorithm(10, 10 * SECOND), every_algorithm(20, 40 * SECOND));
         for (old, new) in old.iter().zip(&new) {
             world.decide(&[(old, "k", 4)]).await;
@@ -330,7 +330,7 @@ async fn what_was_used_stays_used_under_other_parameters() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_request_writes_no_counter() {
     let wide = every_algorithm(10, 100 * SECOND);
-    for world in World::both().await {
+    for world in World::each().await {
         let narrow = policy(
             "narrow",
             FixedWindow::new(1, 100 * SECOND, Align::FirstRequest).unwrap(),
