@@ -9,7 +9,7 @@ use crate::support::{
 };
 
 /// Three paths whose layers answer an outage each in its own way, and one that is not limited.
-fn policies(redis_address: std::net::SocketAddr) -> Settings {
+pub(crate) fn policies(redis_address: std::net::SocketAddr) -> Settings {
     let layer = |policy: &str| {
         let parameters = Algorithm::FixedWindow.parameters(5, "1h");
         format!("{{name: {policy}, key: ip, match: {{path: /{policy}}}, on_store_failure: {policy}, {parameters}}}")
@@ -24,7 +24,7 @@ fn policies(redis_address: std::net::SocketAddr) -> Settings {
 }
 
 /// Each path ten times: the outcome is the policy's, and no answer is late.
-async fn answers_by_policy(gateway: &Gateway, what: &str) {
+pub(crate) async fn answers_by_policy(gateway: &Gateway, what: &str) {
     let mut times = Vec::new();
     let mut client = gateway.client();
     for policy in ["local", "open", "closed", "free"] {

@@ -230,7 +230,7 @@ fn in_database(redis: &Redis, database: u32) -> Settings {
 }
 
 /// Counters that a database holds; what gateways tell each other there begins with `~`.
-async fn keys(redis: &Redis, database: u32) -> i64 {
+pub(crate) async fn keys(redis: &Redis, database: u32) -> i64 {
     let script = "redis.call('SELECT', ARGV[1]); return tostring(#redis.call('KEYS', 'counts:[^~]*'))";
     let found = redis.command(&["EVAL", script, "0", &database.to_string()]).await;
     found.into_text().parse().unwrap()

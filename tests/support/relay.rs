@@ -1,11 +1,16 @@
 //! A TCP relay that stands between two processes and makes trouble.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::watch,
+    time::Instant,
 };
 
 /// What the relay does to the connections through it.
@@ -17,8 +22,8 @@ struct Trouble {
     delay: Duration,
     /// Nothing gets through, and nothing is closed.
     black_hole: bool,
-    /// New connections are closed at once.
-    refuses: bool,
+    /// New connections are closed at once, after this was said.
+    refuses: Option<&'static str>,
     /// Raised to cut all connections that are open.
     cuts: usize,
 }
@@ -28,6 +33,7 @@ struct Trouble {
 pub(crate) struct Relay {
     address: SocketAddr,
     trouble: watch::Sender<Trouble>,
+    arrivals: Arc<Mutex<Vec<Instant>>>,
 }
 
 impl Relay {
@@ -39,18 +45,34 @@ impl Relay {
             target,
             delay: Duration::ZERO,
             black_hole: false,
-            refuses: false,
+            refuses: None,
             cuts: 0,
         });
         let watched = trouble.subscribe();
+        let arrivals = Arc::<Mutex<Vec<_>>>::default();
+        let noted = Arc::clone(&arrivals);
         tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                if !watched.borrow().refuses {
-                    tokio::spawn(carry(client, watched.clone()));
-                }
+            while let Ok((mut client, _)) = listener.accept().await {
+                noted
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(Instant::now());
+                let refuses = watched.borrow().refuses;
+                let watched = watched.clone();
+                tokio::spawn(async move {
+                    match refuses {
+                        // Who is refused may be gone before it hears why.
+                        Some(text) => drop(client.write_all(text.as_bytes()).await),
+                        None => carry(client, watched).await,
+                    }
+                });
             }
         });
-        Self { address, trouble }
+        Self {
+            address,
+            trouble,
+            arrivals,
+        }
     }
 
     /// Where it listens.
@@ -80,7 +102,17 @@ impl Relay {
 
     /// Closes new connections at once from now on, or ceases to.
     pub(crate) fn refuse(&self, on: bool) {
-        self.trouble.send_modify(|trouble| trouble.refuses = on);
+        self.trouble.send_modify(|trouble| trouble.refuses = on.then_some(""));
+    }
+
+    /// Says this to new connections from now on, and closes them.
+    pub(crate) fn refuse_with(&self, text: &'static str) {
+        self.trouble.send_modify(|trouble| trouble.refuses = Some(text));
+    }
+
+    /// When each connection arrived, be it refused.
+    pub(crate) fn arrivals(&self) -> Vec<Instant> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
