@@ -10,7 +10,7 @@ as_root() {
 
 # The tests start servers of their own, on free ports: the package's own service is not to be started.
 # Debian asks policy-rc.d; 101 says "do not".
-install_redis() {
+install() {
     local policy=/usr/sbin/policy-rc.d ours='' status=0
     if [[ ! -e $policy ]]; then
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
@@ -19,7 +19,7 @@ install_redis() {
     fi
     # No network for the lists is no reason to stop: what is cached may do.
     as_root apt-get update -q || true
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends redis-server || status=$?
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" || status=$?
     if [[ -n $ours ]]; then as_root rm -f "$policy"; fi
     return "$status"
 }
@@ -39,7 +39,7 @@ need_redis() {
             echo "The tests need redis-server. Install it as root (apt-get install redis-server), then run this again." >&2
             exit 1
         fi
-        install_redis
+        install redis-server
     fi
     local major
     major=$(redis_major)
@@ -49,7 +49,19 @@ need_redis() {
     fi
 }
 
+# Tests that step the wall clock of a gateway need it.
+need_faketime() {
+    compgen -G '/usr/lib*/*/faketime/libfaketimeMT.so.1' >/dev/null && return
+    compgen -G '/usr/lib*/faketime/libfaketimeMT.so.1' >/dev/null && return
+    if ! command -v apt-get >/dev/null || { [[ $EUID -ne 0 ]] && ! command -v sudo >/dev/null; }; then
+        echo "The tests need libfaketime, and it cannot be installed from here: apt-get install libfaketime as root." >&2
+        exit 1
+    fi
+    install libfaketime
+}
+
 need_redis
+need_faketime
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     outage::{answers_by_policy, policies},
-    support::{Gateway, Load, Redis, Relay, Settings, Tally, get, pause},
+    support::{DEADLINE, Gateway, Load, Redis, Relay, Settings, Tally, get, pause, wait_for},
 };
 
 /// As long as the store refuses, in these tests.
@@ -122,7 +122,10 @@ async fn nobody_gets_a_wrong_answer_for_a_bad_password() {
     let redis = Redis::start_as(|| RedisServer::start_with_password("secret")).await;
     let gateway = Gateway::with(&policies(redis.address())).start().await;
     answers_are_right(&gateway, "bad password").await;
-    assert!(gateway.log().contains("NOAUTH"), "the log does not say what is wrong");
+    wait_for(DEADLINE, "what is wrong, in the log", || async {
+        gateway.log().contains("NOAUTH")
+    })
+    .await;
 }
 
 /// Case 048: without Redis every layer is enforced, and it is told when that began and ended.

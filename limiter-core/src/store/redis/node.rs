@@ -332,6 +332,10 @@ impl Node {
     pub(super) fn probe_failed(&self, failure: &Failure) {
         self.breaker.probe_failed();
         self.call_failed(failure);
+        // A server that refuses from the start was never lost: it is told of all the same.
+        if !self.breaker.is_closed() {
+            self.announce_loss(failure);
+        }
     }
 
     pub(super) fn announce_loss(&self, failure: &Failure) {
