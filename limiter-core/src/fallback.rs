@@ -37,7 +37,7 @@ mod shares;
 mod tests;
 
 use self::{
-    ledger::{ACCOUNTS_MAX, Account, Charge, Ledger},
+    ledger::{ACCOUNTS_MAX, Charge, Ledger},
     server_time::ServerTime,
     shares::Shares,
 };
@@ -73,9 +73,8 @@ pub struct Fallback {
 #[derive(Debug)]
 pub struct Debt {
     policy: Arc<Policy>,
+    key: Box<str>,
     units: u64,
-    fingerprint: Fingerprint,
-    account: Account,
 }
 
 impl Debt {
@@ -88,7 +87,7 @@ impl Debt {
     /// The counter's key, as it was asked.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.account.key
+        &self.key
     }
 
     /// Units to charge, at least 1. They may be more than are free.
@@ -208,23 +207,14 @@ impl Fallback {
             .filter_map(|name| self.take_debt(name))
     }
 
-    /// Takes a debt back that the server could not be told of. What is owed is found anew when it is taken again.
-    pub fn put_back(&self, debt: Debt) {
-        self.ledger.put_back(debt.fingerprint, debt.account);
-    }
-
     fn take_debt(&self, fingerprint: Fingerprint) -> Option<Debt> {
         self.own.read(fingerprint, |own, now| {
             let account = self.ledger.take(fingerprint)?;
             let policy = (account.policy.upgrade()).or_else(|| self.shares.policy(&account.key_prefix))?;
             let share = self.shares.of(&policy, self.live(), 1);
             let units = account.owed(&share, own, now);
-            (units > 0).then_some(Debt {
-                policy,
-                units,
-                fingerprint,
-                account,
-            })
+            let key = account.key;
+            (units > 0).then_some(Debt { policy, key, units })
         })
     }
 

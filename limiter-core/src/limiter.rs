@@ -144,6 +144,10 @@ struct Fallen {
 }
 
 /// What the failure policies want.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is made and taken apart at once, on the stack"
+)]
 enum Plan {
     /// Nobody else is to be asked.
     Decided(FallbackDecision),

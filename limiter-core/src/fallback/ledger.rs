@@ -36,7 +36,7 @@ struct Book {
 }
 
 /// What is known of one counter that was charged.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Account {
     /// Its policy, as it was when it was charged last.
     pub(super) policy: Weak<Policy>,
@@ -106,23 +106,6 @@ impl Ledger {
             book.told = false;
         }
         account
-    }
-
-    /// Opens an account again, as if it had never been closed. Where there is no place for it, it is forgotten.
-    pub(super) fn put_back(&self, name: Fingerprint, account: Account) {
-        let mut book = self.book();
-        let len = book.accounts.len();
-        match book.accounts.entry(name) {
-            Entry::Occupied(mut later) => {
-                let later = later.get_mut();
-                (later.seed, later.began) = (account.seed, account.began);
-                later.admitted = later.admitted.saturating_add(account.admitted);
-            }
-            Entry::Vacant(vacant) if len < self.max => {
-                vacant.insert(account);
-            }
-            Entry::Vacant(_) => book.unrecorded += 1,
-        }
     }
 
     /// Forgets accounts of which nothing counts any more, once there is little place left for others.

@@ -184,20 +184,6 @@ fn what_has_drained_is_not_owed() {
 }
 
 #[test]
-fn a_debt_that_cannot_be_told_is_put_back() {
-    for algorithm in algorithms(100, DAY) {
-        let (_, fallback) = fallback(1);
-        let policy = policy("user", algorithm);
-        assert_eq!(passed(&fallback, &policy, "alice", 10), 10);
-        let debt = fallback.take_debts().next().unwrap();
-        assert_eq!(passed(&fallback, &policy, "alice", 5), 5);
-        fallback.put_back(debt);
-        let name = format!("{}alice", policy.key_prefix());
-        assert_eq!(debts(&fallback), [(name, 15)], "{policy:?}");
-    }
-}
-
-#[test]
 fn debts_are_taken_of_those_wanted_and_others_stay() {
     let (_, fallback) = fallback(1);
     let policy = policy("user", window(10, DAY));
