@@ -20,7 +20,7 @@ use tracing::{debug, info, warn};
 
 use self::{
     backoff::Backoff,
-    link::{Link, Settings},
+    link::{Link, Refused, Settings},
 };
 use super::{
     config::{Access, Address},
@@ -76,6 +76,8 @@ pub(super) struct Connections {
     pub(super) made: Notify,
     /// Why the last connection broke, or could not be made.
     last_error: Mutex<String>,
+    /// What the log was told of connections that cannot be made.
+    told: Mutex<Option<String>>,
 }
 
 /// The place of a connection: holds it while it stands.
@@ -102,6 +104,7 @@ impl Connections {
             troubled: Notify::new(),
             made: Notify::new(),
             last_error: Mutex::new("not connected yet".to_owned()),
+            told: Mutex::default(),
         })
     }
 
@@ -117,25 +120,25 @@ impl Connections {
     async fn supervise_one(&self, at: usize) {
         let slot = &self.list[at];
         let mut backoff = Backoff::new();
-        let mut failed = 0;
+        let mut failed: u32 = 0;
         loop {
             let began = self.clock.now();
             let stood = match Link::connect(&self.settings).await {
                 Ok((link, router)) => {
-                    self.tell_made(at, std::mem::take(&mut failed));
+                    self.tell_made(std::mem::take(&mut failed));
                     let since = self.clock.now();
                     let link = Arc::new(link);
                     slot.send_replace(Some(Arc::clone(&link)));
                     self.made.notify_one();
                     let why = link.broken(router, self.unresponsive).await;
                     slot.send_replace(None);
-                    self.note(at, why);
+                    self.note(why);
                     Some(self.clock.now().since(since))
                 }
-                Err(why) => {
-                    self.note(at, why);
-                    failed += 1;
-                    self.tell_missing(at, failed);
+                Err(refused) => {
+                    failed = failed.saturating_add(1);
+                    self.tell_refused(&refused, failed);
+                    self.note(refused.why);
                     None
                 }
             };
@@ -144,24 +147,35 @@ impl Connections {
         }
     }
 
-    fn note(&self, connection: usize, why: String) {
-        debug!(address = %self.address, connection, error = why, "no connection to redis");
+    /// Tells what only we know: what is said by a server that is there, but not for us, and that a connection is missing
+    /// while others stand. That there is none at all is told elsewhere. Once, until one that was missing is made.
+    fn tell_refused(&self, Refused { why, is_told }: &Refused, failed: u32) {
+        if *is_told || failed >= MANY_ATTEMPTS && self.any_up() {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.as_ref() != Some(why) {
+                warn!(server = %self.address, error = why, "a connection to redis cannot be made");
+                *told = Some(why.clone());
+            }
+        }
+    }
+
+    fn tell_made(&self, failed: u32) {
+        if failed > 0
+            && self
+                .told
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
+                .is_some()
+        {
+            info!(server = %self.address, "the connection to redis is made");
+        }
+    }
+
+    fn note(&self, why: String) {
+        debug!(server = %self.address, error = why, "no connection to redis");
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = why;
         self.troubled.notify_one();
-    }
-
-    /// Tells of a connection that is missing while others stand: where none does, others tell.
-    fn tell_missing(&self, connection: usize, failed: u32) {
-        if failed == MANY_ATTEMPTS && self.any_up() {
-            let error = self.last_error();
-            warn!(address = %self.address, connection, error, "one of the connections to redis cannot be made");
-        }
-    }
-
-    fn tell_made(&self, connection: usize, failed: u32) {
-        if failed >= MANY_ATTEMPTS && self.any_up() {
-            info!(address = %self.address, connection, "all the same: the connection to redis is made");
-        }
     }
 
     /// Why the last connection broke, or could not be made.

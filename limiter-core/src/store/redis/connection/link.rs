@@ -67,18 +67,24 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Why a connect failed.
-    fn why_not(&self, ended: Result<Result<(), Error>, JoinError>) -> String {
-        match ended {
+    fn refused(&self, ended: Result<Result<(), Error>, JoinError>) -> Refused {
+        let is_told = match &ended {
+            // rustls tells of what it finds wrong as of a mistake in the data.
+            Ok(Err(error)) if *error.kind() == ErrorKind::IO => error.details().contains("InvalidData"),
+            Ok(Err(error)) => !matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Canceled),
+            _ => false,
+        };
+        let why = match ended {
             // A server that does not speak TLS waits for the end of what it takes for a command.
             Ok(Err(error)) if *error.kind() == ErrorKind::Timeout && self.config.tls.is_some() => {
-                format!("no connection within {CONNECT_TIMEOUT:?}, if there is TLS")
+                format!("no connection within {CONNECT_TIMEOUT:?}; does the server speak TLS there?")
             }
             Ok(Err(error)) if *error.kind() == ErrorKind::Timeout => {
                 format!("no connection within {CONNECT_TIMEOUT:?}")
             }
             ended => why(ended),
-        }
+        };
+        Refused { why, is_told }
     }
 
     fn client(&self) -> Result<Client, StoreError> {
@@ -98,6 +104,15 @@ impl Settings {
     }
 }
 
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// In words for the log: of the server, where it said something.
+    pub(super) why: String,
+    /// Whether the server said so, or the keeper of its certificate: it is there, but not for us.
+    pub(super) is_told: bool,
+}
+
 /// A client of fred's that has connected once, and never connects again.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -111,12 +126,15 @@ impl Link {
     /// Connects, once.
     ///
     /// # Errors
-    /// Why it cannot, in words for the log: of the server, where it said something.
-    pub(super) async fn connect(settings: &Settings) -> Result<(Self, Router), String> {
-        let client = settings.client().map_err(|error| error.to_string())?;
+    /// Why it cannot.
+    pub(super) async fn connect(settings: &Settings) -> Result<(Self, Router), Refused> {
+        let client = settings.client().map_err(|error| Refused {
+            why: error.to_string(),
+            is_told: true,
+        })?;
         let mut router = TaskGuard(client.connect());
         tokio::select! {
-            ended = &mut router.0 => return Err(settings.why_not(ended)),
+            ended = &mut router.0 => return Err(settings.refused(ended)),
             // If it fails, so does the router, which says why.
             Ok(()) = client.wait_for_connect() => {}
         }

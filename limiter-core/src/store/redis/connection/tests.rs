@@ -133,10 +133,8 @@ async fn each_loss_of_a_connection_is_seen_at_once_and_mended() {
             .until("it waits", |_| server.info("blocked_clients").as_deref() == Some("1"))
             .await;
         let cut = under.now();
-        assert_eq!(
-            server.command(&["CLIENT", "KILL", "TYPE", "normal"]),
-            RedisReply::Int(1)
-        );
+        let killed = server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert!(matches!(killed, RedisReply::Int(1..)), "{killed:?}");
         let lost = asked.await.unwrap();
         assert!(matches!(lost, Err(Failure::Lost(_))), "{lost:?}");
         assert!(under.now().since(cut) < LONG);
@@ -385,7 +383,6 @@ mod tls {
         under
             .until("it wants one", |c| c.last_error().contains("ertificate"))
             .await;
-        println!("{}", under.last_error());
     }
 }
 
