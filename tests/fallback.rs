@@ -116,3 +116,26 @@ async fn a_gateway_alone_goes_on_where_redis_was() {
     .await;
     assert_eq!(passed(&gateway, "alice", 50).await, [33; 5]);
 }
+
+#[tokio::test]
+async fn what_passed_before_a_reload_is_charged_after_it() {
+    let redis = Redis::start().await;
+    let settings = |limit: u64| {
+        Settings::answering()
+            .store(&format!(
+                "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
+                redis.address()
+            ))
+            .five_limits("header:x-user-id", limit, "1d")
+    };
+    let gateway = Gateway::with(&settings(LIMIT)).start().await;
+    gateway.status_says("/store/state", "connected").await;
+    redis.freeze();
+    assert_eq!(passed(&gateway, "alice", 30).await, [30; 5]);
+    // No request meets the new layers before Redis is back.
+    gateway.write_by_rename(&settings(LIMIT + 2));
+    gateway.status_says("/config/version", 2).await;
+    redis.thaw();
+    gateway.status_says("/store/state", "connected").await;
+    assert_eq!(passed(&gateway, "alice", 20).await, [12; 5]);
+}

@@ -28,7 +28,7 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// Counters of the fallback at most: as many as a memory store holds by default.
+/// Counters of the fallback at most, and of what it saw in Redis: as many as a memory store holds by default.
 const FALLBACK_KEYS: usize = 1_000_000;
 
 /// How long a new Redis store may take to connect before it serves all the same. Requests that came earlier would be
@@ -333,6 +333,9 @@ impl Snapshot {
             config::Store::Memory { .. } => None,
         };
         let store = shared.store(&config.store)?;
+        shared
+            .fallback
+            .use_policies(config.limits.iter().map(|limit| &limit.policy));
         Ok(Self {
             version,
             built: shared.clock.now(),

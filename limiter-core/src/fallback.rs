@@ -6,9 +6,9 @@
 //!
 //! # Bounds
 //!
-//! `n` gateways that know of each other and have last seen the same counter never use more together than the whole quota
-//! allows one, but for the floors: a share is at least 1, so that a limit below `n` becomes `n`; and the shares of a
-//! sliding counter round off less than a unit each, together at most `n − 1`. Beyond that:
+//! `n` gateways that know of each other and have last seen the same counter never use more together than the whole
+//! quota allows one, but for the floors: a share is at least 1, so that a limit below `n` becomes `n`; and the shares of
+//! a sliding counter round off less than a unit each, together at most `n − 1`. Beyond that:
 //!
 //! - A gateway that the number does not count has its share on top. One that never saw a key begins with a fresh share
 //!   of it; nor does any know what others admitted after it last saw the key.
@@ -129,6 +129,14 @@ impl Fallback {
         self.live.store(gateways.max(1), Ordering::Relaxed);
     }
 
+    /// These policies are in use from now on. What is owed under policies that are gone is owed under those of the same
+    /// name and algorithm; does not keep any of them.
+    pub fn use_policies<'a>(&self, policies: impl IntoIterator<Item = &'a Arc<Policy>>) {
+        for policy in policies {
+            self.shares.of(policy, self.live(), 1);
+        }
+    }
+
     /// Gateways among which a quota is divided; 1 until told.
     #[must_use]
     pub fn live(&self) -> u32 {
@@ -191,15 +199,16 @@ impl Fallback {
     }
 
     /// Empties the ledger, counter by counter: what has to be charged at the server now that it is back. Debts of
-    /// policies that are no longer in use are dropped. Our own counters stay as they are, for the next time.
+    /// policies that are gone, with none in their place, are dropped. Our own counters stay as they are, for the next time.
     ///
     /// What the iterator did not come to stays in the ledger.
     pub fn take_debts(&self) -> impl Iterator<Item = Debt> {
         self.take_debts_of(|_, _| true)
     }
 
-    /// As [`Fallback::take_debts`], but only of the counters that `is_wanted`, by the [`Policy::key_prefix`] and the key:
-    /// of several servers, one may be back. It is asked of every counter at once, while decisions wait: it must be quick.
+    /// As [`Fallback::take_debts`], but only of the counters that `is_wanted`, by the [`Policy::key_prefix`] and the
+    /// key: of several servers, one may be back. It is asked of every counter at once, while decisions wait: it must be
+    /// quick.
     pub fn take_debts_of(&self, is_wanted: impl Fn(&str, &str) -> bool) -> impl Iterator<Item = Debt> {
         self.ledger
             .names(is_wanted)

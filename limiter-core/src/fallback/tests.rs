@@ -200,18 +200,23 @@ fn debts_are_taken_of_those_wanted_and_others_stay() {
 #[test]
 fn debts_of_policies_that_are_gone_are_dropped_and_others_follow_the_name() {
     let (_, fallback) = fallback(1);
-    let old = ["gone", "user"].map(|name| policy(name, window(10, DAY)));
+    let old = ["gone", "used", "idle"].map(|name| policy(name, window(10, DAY)));
     for policy in &old {
         assert_eq!(passed(&fallback, policy, "alice", 4), 4);
     }
     drop(old);
-    let reloaded = policy("user", window(20, DAY));
-    assert_eq!(passed(&fallback, &reloaded, "bob", 1), 1);
+    let reloaded = ["used", "idle"].map(|name| policy(name, window(20, DAY)));
+    fallback.use_policies(&reloaded[1..]);
+    assert_eq!(passed(&fallback, &reloaded[0], "bob", 1), 1);
     let mut taken: Vec<_> = fallback.take_debts().collect();
-    taken.sort_by_key(Debt::units);
-    let units: Vec<_> = taken.iter().map(|debt| (debt.key(), debt.units())).collect();
-    assert_eq!(units, [("bob", 1), ("alice", 4)]);
-    assert!(taken.iter().all(|debt| Arc::ptr_eq(debt.policy(), &reloaded)));
+    taken.sort_by_key(|debt| (debt.units(), debt.policy().name().to_string()));
+    let units: Vec<_> = taken
+        .iter()
+        .map(|debt| (&**debt.policy().name(), debt.key(), debt.units()))
+        .collect();
+    assert_eq!(units, [("used", "bob", 1), ("idle", "alice", 4), ("used", "alice", 4)]);
+    let is_reloaded = |debt: &Debt| reloaded.iter().any(|policy| Arc::ptr_eq(policy, debt.policy()));
+    assert!(taken.iter().all(is_reloaded));
 }
 
 #[test]
