@@ -160,14 +160,8 @@ impl Connections {
     }
 
     fn tell_made(&self, failed: u32) {
-        if failed > 0
-            && self
-                .told
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take()
-                .is_some()
-        {
+        let told = (failed > 0).then(|| self.told.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if told.flatten().is_some() {
             info!(server = %self.address, "the connection to redis is made");
         }
     }
@@ -253,7 +247,7 @@ impl Connections {
                 (Some(now), Some(old)) => !Arc::ptr_eq(now, old),
                 (now, _) => now.is_some(),
             };
-            // The sender is ours.
+            // Cannot fail: the sender is ours.
             drop(slot.subscribe().wait_for(is_new).await);
         }
     }

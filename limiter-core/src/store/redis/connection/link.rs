@@ -4,7 +4,7 @@
 //! wait in its queue for the next connection, where nobody wants their answers any more. Without, its router task ends
 //! with the connection, so that a loss is known at once, and the queue ends with its client.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use fred::{
     clients::Client,
@@ -15,7 +15,7 @@ use fred::{
         config::{Config, Options, Server, ServerConfig, TlsConnector},
     },
 };
-use tokio::{sync::Notify, task::JoinError};
+use tokio::{sync::Notify, task::JoinError, time::timeout};
 
 use super::{
     super::{
@@ -29,14 +29,23 @@ use crate::store::StoreError;
 /// Bound of a connect, and of the commands that follow it (login and database).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How often fred is looked at while it connects.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// The task in which fred reads and writes. It ends with the connection, and the connection with it.
 pub(super) type Router = TaskGuard<Result<(), Error>>;
 
 /// What fred has to know to connect.
-#[derive(Debug)]
 pub(super) struct Settings {
     config: Config,
     default_timeout: Duration,
+}
+
+impl fmt::Debug for Settings {
+    /// fred's own shows the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").finish_non_exhaustive()
+    }
 }
 
 impl Settings {
@@ -135,8 +144,7 @@ impl Link {
         let mut router = TaskGuard(client.connect());
         tokio::select! {
             ended = &mut router.0 => return Err(settings.refused(ended)),
-            // If it fails, so does the router, which says why.
-            Ok(()) = client.wait_for_connect() => {}
+            () = connected(&client) => {}
         }
         let link = Self {
             client,
@@ -216,6 +224,12 @@ impl Link {
             failure
         })
     }
+}
+
+/// Waits until fred is connected; for ever where it cannot connect, which its router says, and why.
+async fn connected(client: &Client) {
+    // It first looks, then waits: a connect in between is missed, and seen by the next look.
+    while !matches!(timeout(LOOK, client.wait_for_connect()).await, Ok(Ok(()))) {}
 }
 
 /// The slot plays no part with a single server.

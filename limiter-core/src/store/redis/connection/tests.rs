@@ -263,6 +263,8 @@ async fn what_the_server_has_against_us_is_told() {
     }
     let under = start(server.port(), &access("gw", "right", 0), 1, LONG);
     under.up().await;
+    let shown = format!("{:?}", under.connections);
+    assert!(!shown.contains("right"), "{shown}");
     let refused = under.ask("GET", vec!["k".into()], LONG).await;
     assert!(
         matches!(&refused, Err(Failure::Server(why)) if why.starts_with("NOPERM")),
