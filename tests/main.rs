@@ -35,6 +35,7 @@ mod layers;
 mod matching;
 mod outage;
 mod proxy;
+mod redis_manual;
 mod regression;
 mod reload;
 mod reload_counts;
