@@ -8,6 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use limiter_core::test_util::Certificates;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -49,6 +50,32 @@ fn check_passes_what_can_run() {
         [{"name": "all", "key": "global", "algorithm": "token_bucket", "rate": "5/s"}]}"#,
     );
     assert_eq!(status, 0, "JSON is YAML: {text}");
+}
+
+#[test]
+fn check_reads_certificates_beside_the_file_and_connects_to_nobody() {
+    let (certificates, somebody) = (
+        Certificates::make(),
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
+    );
+    somebody.set_nonblocking(true).unwrap();
+    let url = format!("rediss://{}", somebody.local_addr().unwrap());
+    let store = format!("{{redis: {{url: \"{url}\", tls: {{ca: ca.pem}}}}}}");
+    let dir = folder(&Settings::answering().store(&store).to_yaml());
+    let elsewhere = TempDir::new().unwrap();
+    let file = dir.path().join("gateway.yaml");
+    let check = || run(&["check", "--config", file.to_str().unwrap()], elsewhere.path());
+    let (status, text) = check();
+    assert_eq!(status, 2, "{text}");
+    assert!(
+        text.contains("store.redis.tls.ca: `") && text.contains("cannot be read"),
+        "{text}"
+    );
+    fs::copy(certificates.ca(), dir.path().join("ca.pem")).unwrap();
+    let (status, text) = check();
+    assert_eq!(status, 0, "{text}");
+    let nobody = somebody.accept().unwrap_err();
+    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]
