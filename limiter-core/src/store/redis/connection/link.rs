@@ -250,15 +250,46 @@ fn options(timeout: Duration) -> Options {
 fn why(ended: Result<Result<(), Error>, JoinError>) -> String {
     match ended {
         Ok(Ok(())) => "the connection was closed".to_owned(),
-        Ok(Err(error)) => message(error.details()).to_owned(),
+        Ok(Err(error)) => message(error.details()),
         Err(error) => error.to_string(),
     }
 }
 
-/// fred tells of the system's errors as of `Os { code: 111, kind: ConnectionRefused, message: "Connection refused" }`.
-fn message(details: &str) -> &str {
-    let inner = details.strip_prefix("Os { ").and_then(|rest| rest.strip_suffix("\" }"));
-    inner
-        .and_then(|inner| inner.rsplit_once("message: \""))
-        .map_or(details, |(_, message)| message)
+/// fred tells of the system's errors, and of those of TLS, as Rust prints them for programmers:
+/// `Os { code: 111, kind: ConnectionRefused, message: "Connection refused" }`,
+/// `Custom { kind: InvalidData, error: InvalidCertificate(UnknownIssuer) }`.
+fn message(details: &str) -> String {
+    let inner = details.strip_suffix(" }").unwrap_or(details);
+    if let Some((_, message)) = inner
+        .strip_prefix("Os { ")
+        .and_then(|inner| inner.split_once("message: "))
+    {
+        return message.trim_matches('"').to_owned();
+    }
+    let custom = inner.strip_prefix("Custom { kind: ");
+    match custom.and_then(|inner| inner.split_once(", error: ")) {
+        Some(("InvalidData", error)) => format!("TLS: {error}"),
+        Some((_, error)) => error.trim_matches('"').to_owned(),
+        None => details.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_to_people() {
+        let refused = std::io::Error::from_raw_os_error(111);
+        assert_eq!(message(&format!("{refused:?}")), "Connection refused");
+        let unknown = std::io::Error::other("failed to lookup address information");
+        assert_eq!(message(&format!("{unknown:?}")), "failed to lookup address information");
+        let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let untrusted = std::io::Error::new(std::io::ErrorKind::InvalidData, untrusted);
+        assert_eq!(
+            message(&format!("{untrusted:?}")),
+            "TLS: InvalidCertificate(UnknownIssuer)"
+        );
+        assert_eq!(message("WRONGPASS invalid { }"), "WRONGPASS invalid { }");
+    }
 }
