@@ -1,15 +1,19 @@
 //! K07: what Redis replies, and which server it is.
 //!
-//! Elsewhere: 032 (flushed scripts) in `outage` and `faults`, 033 (an old primary keeps the connections) in `faults`, 034 (keys
-//! in different slots) in `faults_cluster`; the commands that a user needs (041) in limiter-core's `store_contract`.
+//! Elsewhere: 032 (flushed scripts) in `outage` and `faults`, 033 (an old primary keeps the connections) in `faults`; the commands that a user needs (041) in limiter-core's `store_contract`.
 
 use std::time::Duration;
 
-use limiter_core::test_util::RedisServer;
+use limiter_core::test_util::{RedisCluster, RedisServer};
+use tokio::task::JoinSet;
 
 use crate::{
     reload_counts::keys,
-    support::{DEADLINE, FIVE, Gateway, Load, Redis, Settings, Tally, Way, get, pause, redis::Reply, wait_for},
+    support::{
+        DEADLINE, FIVE, Gateway, Load, Redis, Settings, Tally, Way, get, pause,
+        redis::{Reply, aside},
+        wait_for,
+    },
 };
 
 /// Decisions that were not the store's, and calls to it that failed.
@@ -44,6 +48,46 @@ async fn a_restart_with_an_append_only_file_loses_nothing() {
     for algorithm in FIVE {
         let after = tally(&mut client, &algorithm.path(), 60).await;
         after.expect(40, 20, &format!("{algorithm:?} after the restart"));
+    }
+}
+
+/// Case 034: on a cluster every counter is exact, whichever node has it, and so are requests whose counters lie on several.
+#[tokio::test]
+async fn on_a_cluster_each_user_has_exactly_the_quota() {
+    let cluster = aside(RedisCluster::start_without_replicas).await;
+    let settings = Settings::answering()
+        .store(&format!(
+            "{{redis: {{url: \"{}\", prefix: slots, timeout: 10s}}}}",
+            cluster.url()
+        ))
+        .five_limits("header:x-user-id", 5, "1d")
+        .limit("{name: all, key: [header:x-user-id, path], algorithm: fixed_window, limit: 7, window: 1000d}");
+    let gateway = Gateway::with(&settings).start().await;
+    gateway.status_says("/store/state", "connected").await;
+    let mut users = JoinSet::new();
+    for user in 0..60 {
+        let mut client = gateway.client();
+        users.spawn(async move {
+            for algorithm in FIVE {
+                let request = get(&algorithm.path()).header("x-user-id", &format!("user-{user}"));
+                let tally: Tally = client.repeat(8, &request).await.iter().collect();
+                tally.expect(5, 3, &format!("{algorithm:?} for user {user}"));
+            }
+        });
+    }
+    while let Some(finished) = users.join_next().await {
+        finished.unwrap();
+    }
+    assert_eq!(troubles(&gateway).await, 0.0);
+    let log = gateway.log();
+    for error in ["CROSSSLOT", "undeclared", "MOVED"] {
+        assert!(!log.contains(error), "{log}");
+    }
+    for node in cluster.nodes() {
+        assert!(
+            node.command(&["DBSIZE"]).int() > Some(100),
+            "a node without its part of the counters"
+        );
     }
 }
 

@@ -5,15 +5,15 @@
 
 use std::time::Duration;
 
-use crate::support::{Effect, Gateway, Redis, Relay, Trial, pause, redis::Reply};
+use crate::support::{Effect, Gateway, Redis, Relay, Trial, pause, redis::Reply, trial::BURST};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn outage(name: &'static str, losses: u32) -> Trial {
+fn outage(name: &'static str, forgotten: u32) -> Trial {
     Trial {
         name,
         effect: Effect::Outage,
-        losses,
+        forgotten,
         lasts: 3 * SECOND,
     }
 }
@@ -56,7 +56,7 @@ async fn relayed() -> (Redis, Relay, Gateway) {
 async fn killed_and_started_again() {
     let (redis, gateway) = direct().await;
     let begin = async || redis.kill();
-    outage("kill -9, started 3 s later", 1)
+    outage("kill -9, started 3 s later", BURST)
         .run(&gateway, begin, async || redis.start_again().await)
         .await;
 }
@@ -65,7 +65,7 @@ async fn killed_and_started_again() {
 async fn restarted() {
     let (redis, gateway) = direct().await;
     let trial = Trial {
-        losses: 1,
+        forgotten: BURST,
         ..blip("restart")
     };
     trial
@@ -180,7 +180,7 @@ async fn primary_becomes_a_replica() {
     let port = other.address().port().to_string();
     let follow = async |host: &str, port: &str| drop(redis.command(&["REPLICAOF", host, port]).await);
     // It takes over what the other holds: nothing.
-    outage("primary becomes replica, and back", 1)
+    outage("primary becomes replica, and back", BURST)
         .run(
             &gateway,
             async || follow("127.0.0.1", &port).await,

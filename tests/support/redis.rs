@@ -30,6 +30,11 @@ impl Redis {
         }
     }
 
+    /// The guard below.
+    pub(crate) fn server(&self) -> &RedisServer {
+        &self.server
+    }
+
     /// Starts a replica of it that has all that it holds.
     pub(crate) async fn replica(&self) -> Self {
         let server = Arc::clone(&self.server);

@@ -26,7 +26,7 @@ const CLIENTS: u32 = 8;
 const PER_SECOND: u32 = 200;
 /// A layer lets 30 a second pass of the 80 that it is asked for, and a burst of as many.
 const RATE: u32 = 30;
-const BURST: u32 = 30;
+pub(crate) const BURST: u32 = 30;
 const POLICIES: [&str; 3] = ["local", "open", "closed"];
 
 /// How much the gateway has to notice of what happens.
@@ -36,6 +36,8 @@ pub(crate) enum Effect {
     None,
     /// Some decisions are the policy's, within a second of its beginning.
     Blip,
+    /// While it lasts, and until the gateway has found its way, a decision is the store's or the policy's.
+    Change,
     /// While it lasts, all decisions are the policy's.
     Outage,
 }
@@ -46,8 +48,8 @@ pub(crate) struct Trial {
     /// As the table calls it.
     pub(crate) name: &'static str,
     pub(crate) effect: Effect,
-    /// Whether the counters may be lost, once: then a full burst may pass again.
-    pub(crate) losses: u32,
+    /// How much of what was used the servers may forget: that may pass again.
+    pub(crate) forgotten: u32,
     /// How long it lasts.
     pub(crate) lasts: Duration,
 }
@@ -75,7 +77,9 @@ impl Trial {
                  algorithm: token_bucket, rate: {RATE}/s, burst: {BURST}}}"
             )
         };
-        let settings = Settings::answering().store(&format!("{{redis: {{{store}}}}}"));
+        let settings = Settings::answering()
+            .section("log: {access: false}")
+            .store(&format!("{{redis: {{{store}}}}}"));
         POLICIES
             .iter()
             .fold(settings, |settings, policy| settings.limit(&layer(policy)))
@@ -154,7 +158,7 @@ impl Seen {
     /// From the end of the trouble until the store decided again: ten decisions in a row.
     fn recovery(&self) -> Duration {
         let since = match self.trial.effect {
-            Effect::Outage => self.ended,
+            Effect::Outage | Effect::Change => self.ended,
             Effect::None | Effect::Blip => self.began,
         };
         let decided: Vec<_> = self
@@ -164,12 +168,10 @@ impl Seen {
         let by_store = |answered: &&Answered| answered.status != Some(503);
         let back = decided.windows(10).find(|ten| ten.iter().all(by_store));
         let back = back.map_or(Duration::MAX, |ten| ten[0].sent);
-        let connected = if self.trial.effect == Effect::Outage {
-            self.connected
-        } else {
-            since
-        };
-        back.max(connected).saturating_sub(since)
+        match self.trial.effect {
+            Effect::Outage | Effect::Change => back.max(self.connected).saturating_sub(since),
+            Effect::None | Effect::Blip => back.saturating_sub(since),
+        }
     }
 
     /// How many requests passed the layer of a policy, and how many may have.
@@ -182,6 +184,8 @@ impl Seen {
         let allowed = match POLICIES[policy] {
             // One gateway: without the store it goes on from what it last saw, and the store is told of it.
             "local" => self.always_asked(),
+            // On a cluster only some layers may be without their node.
+            "open" if self.fallback[policy] < f64::from(BURST) => self.always_asked() + self.fallback[policy],
             "open" => self.store_allows() + self.fallback[policy],
             _ => self.store_allows(),
         };
@@ -205,19 +209,16 @@ impl Seen {
         }
     }
 
-    /// What passes where the store decides all along; another burst where it forgot what was used.
+    /// What passes where the store decides all along; as much again as it forgot of what was used.
     fn always_asked(&self) -> f64 {
-        back_in(self.time()) + f64::from(BURST * (1 + self.trial.losses))
+        back_in(self.time()) + f64::from(BURST + self.trial.forgotten)
     }
 
-    /// The longest time in which the store decided nothing.
+    /// The longest time in which the store decided nothing, as far as one layer shows.
     fn longest_silence(&self) -> Duration {
         let mut last = Duration::ZERO;
         let mut longest = Duration::ZERO;
-        for answered in self
-            .to(&["/closed", "/all"])
-            .filter(|answered| answered.status != Some(503))
-        {
+        for answered in self.to(&["/closed"]).filter(|answered| answered.status != Some(503)) {
             longest = longest.max(answered.sent.saturating_sub(last));
             last = last.max(answered.sent + answered.waited);
         }
@@ -241,7 +242,10 @@ impl Seen {
             self.count(200),
             self.count(429),
             self.count(503),
-            self.recovery().as_millis(),
+            match self.trial.effect {
+                Effect::None => "–".to_owned(),
+                Effect::Blip | Effect::Change | Effect::Outage => self.recovery().as_millis().to_string(),
+            },
             shares.join(" | "),
         );
         print!("{line}");
@@ -321,6 +325,7 @@ impl Seen {
                     .filter(|a| a.sent > over + trial.lasts);
                 few(late.count(), self.to(&["/closed", "/all"]).count(), name);
             }
+            Effect::Change => {}
             Effect::None => few(self.count(503), self.to(&["/closed", "/all"]).count(), name),
         }
     }

@@ -5,15 +5,17 @@ use super::{RedisReply, RedisServer, redis_server::Setup, wait::wait_until};
 /// The name under which the sentinels know the primary.
 const SERVICE: &str = "gateways";
 
-/// What a sentinel is told: a server that is silent for 500 ms is down where two of three say so.
+/// What a sentinel is told: a server that is silent for half a second is down where two of three say so.
 ///
-/// `failover-timeout` bounds the steps of a failover, and how soon another may follow. Scripts and names of hosts play no part.
+/// Not all after the same time: they would all ask for each other's vote at once, give their own to themselves, and begin
+/// again after twice the `failover-timeout`.
 const CONF: &str = "
 sentinel monitor gateways 127.0.0.1 {primary} 2
-sentinel down-after-milliseconds gateways 500
-sentinel failover-timeout gateways 3000
+sentinel down-after-milliseconds gateways {patience}
+sentinel failover-timeout gateways 2000
 sentinel parallel-syncs gateways 1
 ";
+const PATIENCE: [&str; 3] = ["400", "600", "800"];
 
 /// How often a sentinel looks and tells, in ms. Ten times as often as it would by itself: it would take a new primary for lost
 /// before its first ping to it was answered, and would need 10 s to see that an old primary is back.
@@ -33,7 +35,7 @@ const PACE: [&str; 12] = [
     "100",
 ];
 
-/// A primary, its replica, and three sentinels that make the replica the primary where the primary is gone for 500 ms.
+/// A primary, its replica, and three sentinels that make the replica the primary where the primary is gone for 600 ms.
 ///
 /// Its methods block, and panic where anything goes wrong: this is for tests.
 #[derive(Debug)]
@@ -62,8 +64,8 @@ impl RedisSentinels {
         let port = primary.port().to_string();
         let replica = RedisServer::start_with(&[args, &["--replicaof", "127.0.0.1", &port]].concat());
         replica.wait_until_in_sync();
-        let sentinels = [(); 3].map(|()| {
-            let conf = CONF.replace("{primary}", &port);
+        let sentinels = PATIENCE.map(|patience| {
+            let conf = CONF.replace("{primary}", &port).replace("{patience}", patience);
             RedisServer::start_as(
                 Setup {
                     sentinel_conf: Some(conf),
