@@ -8,7 +8,11 @@ if not_after > 0 and now > not_after then
 end
 
 states = call('MGET', unpack(KEYS))
+-- Requests: of each the number of layers, then a key and a cost for each. Settlements, if there are any: of each the
+-- key, the units, and when those were taken that are given back (0: they are taken now).
+local requests, settlements = cmsgpack.unpack(ARGV[2])
 local free, before = {unpack(KEYS)}, {unpack(KEYS)}
+local loads = settlements and {}
 local saves, ends, key = {}, {}, 0
 while at <= #policies do
   local id, keys, load
@@ -16,6 +20,7 @@ while at <= #policies do
   local policy = #saves + 1
   load, saves[policy], at = algorithms[id](at)
   ends[policy] = key + keys
+  if loads then loads[policy] = load end
   for i = key + 1, key + keys do
     local units = load(i)
     free[i], before[i] = units, units
@@ -23,15 +28,15 @@ while at <= #policies do
   key = key + keys
 end
 
--- What the reply says of a settled key is what is left then; whether anything was there is asked again by save.
-local settled
+-- What is to be loaded then, of settled keys: in `states` stays what was there, until all is written.
+local settled = settlements and {}
 if settlements then
-  settled = {}
   for x = 1, #settlements, 3 do
     local i, policy = settlements[x], 1
     while ends[policy] < i do policy = policy + 1 end
     local was = states[i]
-    local units = settles[policy](i, settlements[x + 1], settlements[x + 2])
+    if settled[i] ~= nil then states[i] = settled[i] end
+    local units = loads[policy](i, settlements[x + 1], settlements[x + 2])
     free[i], before[i], rewrite[i] = units, units, true
     settled[i], states[i] = states[i], was
   end
@@ -66,8 +71,10 @@ for policy = 1, #saves do
   local save, ttl = saves[policy], ARGV[policy + 2]
   for i = key, ends[policy] do
     local used = before[i] - free[i]
-    -- Of what is not written, an expiry that was lost is given again (PTTL is -1 then).
-    if used > 0 or rewrite[i] or states[i] and call('PTTL', KEYS[i]) < (needs[i] or 0) then save(i, used, ttl) end
+    -- PTTL is below 0 where somebody took the expiry.
+    if used > 0 or rewrite[i] == true or states[i] and call('PTTL', KEYS[i]) < (rewrite[i] or 0) then
+      save(i, used, ttl)
+    end
   end
   key = ends[policy] + 1
 end

@@ -8,12 +8,15 @@ algorithms[3] = function(at)
   local begin = by_clock and now - now % length or now
   local starts = {}
 
-  local function load(i)
-    local state, count, start = stored(i, 24), 0, begin
+  local function load(i, units, taken)
+    local state, count, start = states[i], 0, begin
     if state then
-      local their_count, their_start, their_length = read('<ddd', state)
-      if their_count % 1 ~= 0 or their_count < 1 or their_count > EXACT or not whole(their_start, 0, EXACT)
-          or their_length ~= length and not whole(their_length, 1, SPAN) then
+      local their_count, their_start, their_length = 0, 0, 0
+      if #state == 24 then their_count, their_start, their_length = read('<ddd', state) end
+      if their_count >= 1 and their_count < 2 ^ 53 and their_start == begin and their_length == length then
+        count = their_count
+      elseif not (their_count >= 1 and their_count < 2 ^ 53 and their_start >= 0 and their_start < 2 ^ 53
+          and their_length >= 1 and their_length < 2 ^ 48) then
         states[i] = false
       -- Still runs (or has not begun, after the clock stepped back): the count goes into our window.
       elseif now < their_start + their_length then
@@ -22,31 +25,24 @@ algorithms[3] = function(at)
         if start ~= their_start or length ~= their_length then rewrite[i] = true end
       end
     end
+    if units then
+      if taken == 0 then
+        count = math.min(count + units, 2 ^ 53 - 1)
+      elseif start <= taken and taken < start + length then
+        count = math.max(count - units, 0)
+      end
+      if count == 0 then start = begin end
+      states[i] = count > 0 and write('<ddd', count, start, length)
+    end
     held[i], starts[i] = count, start
     return math.max(limit - count, 0)
   end
 
   local function save(i, used, ttl)
-    used = held[i] + used
-    if used == 0 then
-      call('UNLINK', KEYS[i])
-      return
-    end
-    put(i, ttl, write('<ddd', used, starts[i], length))
-  end
-
-  if settlements then
-    settles[#settles + 1] = function(i, units, taken)
-      local count, start = held[i], starts[i]
-      if taken == 0 then
-        count = math.min(count + units, EXACT)
-      elseif start <= taken and taken < start + length then
-        count = count - units
-      end
-      -- With a count below 1 it is no state, and no window has begun.
-      states[i] = write('<ddd', count, start, length)
-      return load(i)
-    end
+    local count = held[i] + used
+    if count == 0 then return call('UNLINK', KEYS[i]) end
+    local state = write('<ddd', count, starts[i], length)
+    if states[i] then call('PSETEX', KEYS[i], ttl, state) else create(i, ttl, state) end
   end
 
   return load, save, at

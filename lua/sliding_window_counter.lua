@@ -11,9 +11,6 @@ local function begin_of(index, window, buckets)
   return (index - part) / buckets * window + math.ceil(part * window / buckets)
 end
 
--- A debit makes the sum of all sub-windows at most this, which leaves room for what is taken after it.
-local DEBIT_SUM = 2 ^ 52
-
 -- Sliding window counter. State: newest sub-window, window, buckets, and buckets + 1 counts, newest first (doubles).
 -- Parameters: limit, window, buckets.
 algorithms[4] = function(at)
@@ -23,17 +20,6 @@ algorithms[4] = function(at)
   local position = now % window * buckets % window
   local newest, oldest = 4, buckets + 4
   local format = '<' .. string.rep('d', oldest)
-
-  -- The sum of all counts; nil if they are none, or too many to be exact.
-  local function total(v, last)
-    local sum, part, least = 0, 0, 0
-    for j = newest, last do
-      local count = v[j]
-      sum, part = sum + count, part + count % 1
-      if count < least then least = count end
-    end
-    return part == 0 and least == 0 and sum <= EXACT and sum or nil
-  end
 
   local function nothing()
     local v = {head, window, buckets}
@@ -55,7 +41,6 @@ algorithms[4] = function(at)
   local function convert(i, state, their_window, their_buckets)
     local v, last = nothing(), their_buckets + 4
     local theirs = {read('<' .. string.rep('d', last), state)}
-    if not total(theirs, last) then return end
     move(theirs, sub_window(now, their_window, their_buckets), last)
     for j = newest, last do
       local count = theirs[j]
@@ -65,61 +50,67 @@ algorithms[4] = function(at)
         if k <= oldest then
           v[k], rewrite[i] = v[k] + count, true
         end
+      elseif count ~= 0 then
+        return
       end
     end
     return v
   end
 
-  local function load(i)
+  local function load(i, units, taken)
     local state, v = states[i], nil
     if state then
       local their_head, their_window, their_buckets = 0, 0, 0
       if #state >= 40 then their_head, their_window, their_buckets = read('<ddd', state) end
-      if whole(their_head, 0, EXACT) then
-        if their_window == window and their_buckets == buckets and #state == 8 * oldest then
-          v = {read(format, state)}
-          if total(v, oldest) then
-            if their_head > head then rewrite[i] = true end
-            move(v, head, oldest)
-          else
-            v = nil
-          end
-        elseif whole(their_window, 1, SPAN) and whole(their_buckets, 1, 60) and their_window * their_buckets <= EXACT
-            and #state == 8 * their_buckets + 32 then
-          v = convert(i, state, their_window, their_buckets)
+      if not (their_head >= 0 and their_head < 2 ^ 53) then
+        v = nil
+      elseif their_window == window and their_buckets == buckets and #state == 8 * oldest then
+        v = {read(format, state)}
+        if their_head ~= head then
+          if their_head > head then rewrite[i] = true end
+          move(v, head, oldest)
         end
+      elseif their_window >= 1 and their_window < 2 ^ 48 and their_buckets >= 1 and their_buckets <= 60
+          and their_buckets % 1 == 0 and their_window * their_buckets < 2 ^ 53 and #state == 8 * their_buckets + 32 then
+        v = convert(i, state, their_window, their_buckets)
       end
-      states[i] = v and state or false
     end
-    v = v or nothing()
+    if not v then states[i], rewrite[i], v = false, nil, nothing() end
+
+    local newer, least = 0, v[oldest]
+    for j = newest, oldest - 1 do
+      local count = v[j]
+      newer = newer + count
+      if count < least then least = count end
+    end
+    local sum = newer + v[oldest]
+    if not (least >= 0 and sum < 2 ^ 53) then
+      states[i], rewrite[i], v, newer, sum = false, nil, nothing(), 0, 0
+    end
+
+    if units then
+      local j, change = newest, 0
+      if taken == 0 then
+        -- At most so many that the sum is exact, whatever is taken after it.
+        change = math.min(units, math.max(2 ^ 52 - sum, 0))
+      else
+        j = newest + head - sub_window(taken, window, buckets)
+        if j >= newest and j <= oldest then change = -math.min(units, v[j]) end
+      end
+      if change ~= 0 then v[j] = v[j] + change end
+      states[i] = sum + change > 0 and write(format, unpack(v))
+      return load(i)
+    end
     held[i] = v
-    local used = mul_div(v[oldest], window - position, window)
-    for j = newest, oldest - 1 do used = used + v[j] end
-    return math.max(limit - used, 0)
+    return math.max(limit - newer - mul_div(v[oldest], window - position, window), 0)
   end
 
   local function save(i, used, ttl)
     local v = held[i]
     v[newest] = v[newest] + used
-    if used == 0 and total(v, oldest) == 0 then
-      call('UNLINK', KEYS[i])
-      return
-    end
-    put(i, ttl, write(format, unpack(v)))
-  end
-
-  if settlements then
-    settles[#settles + 1] = function(i, units, taken)
-      local v = held[i]
-      if taken == 0 then
-        v[newest] = v[newest] + math.min(units, math.max(DEBIT_SUM - total(v, oldest), 0))
-      else
-        local j = newest + head - sub_window(taken, window, buckets)
-        if j >= newest and j <= oldest then v[j] = math.max(v[j] - units, 0) end
-      end
-      states[i] = total(v, oldest) > 0 and write(format, unpack(v))
-      return load(i)
-    end
+    if used == 0 and math.max(unpack(v, newest, oldest)) == 0 then return call('UNLINK', KEYS[i]) end
+    local state = write(format, unpack(v))
+    if states[i] then call('PSETEX', KEYS[i], ttl, state) else create(i, ttl, state) end
   end
 
   return load, save, at

@@ -14,7 +14,7 @@ algorithms[5] = function(at)
     local time = call('LINDEX', key, index)
     if time and #time == 8 then
       time = read('<d', time)
-      if time % 1 == 0 and time >= 0 and time <= EXACT then return time end
+      if time >= 0 and time < 2 ^ 53 then return time end
     end
     return 0
   end
@@ -28,41 +28,77 @@ algorithms[5] = function(at)
     return low
   end
 
+  -- When the unit at an index among those that count was taken.
+  local function time_of(i, index)
+    local log = held[i]
+    if index >= log.ahead - log.old - (log.gone or 0) then return now end
+    index = log.old + index
+    for _, run in ipairs(log.runs or {}) do
+      if index >= run.first then index = index + run.count end
+    end
+    return math.min(taken_at(KEYS[i], index), now)
+  end
+
   -- Says what is free, and leaves in `states` and `awaited` what a refusal has to tell. `first`: the time of the
   -- oldest that counts, where it is known.
   local function tell(i, first)
     local log = held[i]
-    local kept = log.ahead - log.old - (log.gone or 0)
-    local live = kept + log.push
+    local live = log.ahead - log.old - (log.gone or 0) + log.push
     local known = math.max(live - limit, 0)
-
-    local function time_of(index)
-      if index >= kept then return now end
-      index = log.old + index
-      for _, run in ipairs(log.runs or {}) do
-        if index >= run.first then index = index + run.count end
-      end
-      return math.min(taken_at(KEYS[i], index), now)
-    end
 
     if live == 0 then
       first = 0
     elseif known > 0 or not first then
-      first = time_of(known)
+      first = time_of(i, known)
     end
     states[i] = write('<dd', live, math.min(first, now))
     -- `used` units more were taken in this call. What the reply has already, or was taken now, is not told.
     awaited[i] = function(used, cost)
       local index = live + used + cost - limit - 1
       if cost <= limit and index < live and index ~= known then
-        return write('<d', time_of(index))
+        return write('<d', time_of(i, index))
       end
     end
     return math.max(limit - live, 0)
   end
 
-  local function load(i)
+  -- Gives back at most so many of the units that were taken at a time before now.
+  local function give_back(key, log, units, time)
+    log.runs = log.runs or {}
+    local run
+    for _, other in ipairs(log.runs) do
+      if other.time == time then run = other end
+    end
+    if not run then
+      local first = first_above(key, log.old, log.ahead, time - 1)
+      run = {time = time, first = first, len = first_above(key, first, log.ahead, time) - first, count = 0}
+      table.insert(log.runs, run)
+      table.sort(log.runs, function(a, b) return a.time < b.time end)
+    end
+    units = math.min(units, run.len - run.count)
+    run.count, log.gone = run.count + units, (log.gone or 0) + units
+  end
+
+  local function settle(key, log, units, taken)
+    if taken == 0 then
+      local live = log.ahead - log.old - (log.gone or 0) + log.push
+      log.push = log.push + math.min(units, math.max(2 * limit - live, 0))
+    elseif taken == now then
+      -- Among the units taken now are those that were ahead of now.
+      local ahead = first_above(key, log.old, log.ahead, now - 1)
+      log.push, log.ahead = log.push + log.ahead - ahead, ahead
+      log.push = log.push - math.min(units, log.push)
+    else
+      give_back(key, log, units, taken)
+    end
+  end
+
+  local function load(i, units, taken)
     local key = KEYS[i]
+    if units then
+      settle(key, held[i], units, taken)
+      return tell(i)
+    end
     local len = redis.pcall('LLEN', key)
     local log, first, last = {len = len, old = 0, ahead = len, push = 0}, 0, 0
     held[i] = log
@@ -80,7 +116,7 @@ algorithms[5] = function(at)
       log.push = len - log.ahead
     elseif log.old < len then
       -- The window may have become longer: the key must not go before what it holds.
-      needs[i] = (last + window - now) / 1000
+      rewrite[i] = (last + window - now) / 1000
     end
     return tell(i, first)
   end
@@ -106,41 +142,6 @@ algorithms[5] = function(at)
       push = push - chunk
     end
     call('PEXPIRE', key, ttl)
-  end
-
-  if settlements then
-    -- Gives back at most so many of the units that were taken at a time before now.
-    local function give_back(key, log, units, time)
-      log.runs = log.runs or {}
-      local run
-      for _, other in ipairs(log.runs) do
-        if other.time == time then run = other end
-      end
-      if not run then
-        local first = first_above(key, log.old, log.ahead, time - 1)
-        run = {time = time, first = first, len = first_above(key, first, log.ahead, time) - first, count = 0}
-        table.insert(log.runs, run)
-        table.sort(log.runs, function(a, b) return a.time < b.time end)
-      end
-      units = math.min(units, run.len - run.count)
-      run.count, log.gone = run.count + units, (log.gone or 0) + units
-    end
-
-    settles[#settles + 1] = function(i, units, taken)
-      local key, log = KEYS[i], held[i]
-      if taken == 0 then
-        local live = log.ahead - log.old - (log.gone or 0) + log.push
-        log.push = log.push + math.min(units, math.max(2 * limit - live, 0))
-      elseif taken == now then
-        -- Among the units taken now are those that were ahead of now.
-        local ahead = first_above(key, log.old, log.ahead, now - 1)
-        log.push, log.ahead = log.push + log.ahead - ahead, ahead
-        log.push = log.push - math.min(units, log.push)
-      else
-        give_back(key, log, units, taken)
-      end
-      return tell(i)
-    end
   end
 
   return load, save, at
