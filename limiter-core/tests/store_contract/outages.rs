@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use limiter_core::MonotonicClock;
+use limiter_core::{Checking, Fallback, Limiter, MonotonicClock, Outcome};
 
 use super::{
     redis_only::{DEADLINE, allowed, quotas, start},
@@ -302,4 +302,33 @@ async fn a_call_that_the_server_refuses_opens_the_breaker_without_a_wait() {
     assert_eq!(store.health(), Health::Degraded);
     decide(&store, &[(policy, "k", 1)]).await.unwrap_err();
     assert_ne!(store.health(), Health::Connected);
+}
+
+#[tokio::test]
+async fn what_the_fallback_admits_for_a_single_late_call_is_charged_too() {
+    let server = RedisServer::start();
+    let fallback = Arc::new(Fallback::new(1_000));
+    let config = RedisConfig {
+        timeout: Duration::from_millis(100),
+        ..config(&server)
+    };
+    let options = RedisOptions {
+        fallback: Some(Arc::clone(&fallback)),
+        ..RedisOptions::default()
+    };
+    let store = Arc::new(RedisStore::start_with(config, &tokio::runtime::Handle::current(), options).unwrap());
+    connected(&store).await;
+    let policy = &Arc::new(Policy::new("p", quotas(10)[0].algorithm().clone(), OnFailure::Local));
+    let limiter = Limiter::new(Arc::<RedisStore>::clone(&store), Arc::<Fallback>::clone(&fallback));
+    server.pause();
+    let outcome = match limiter.check(&one(policy)) {
+        Checking::Ready(outcome) => outcome,
+        Checking::Pending(outcome) => outcome.await,
+    };
+    server.resume();
+    assert!(matches!(outcome, Outcome::Fallback { .. }), "{outcome:?}");
+    assert_eq!(fallback.debtors(), 1);
+    eventually("the debt is paid", || fallback.debtors() == 0).await;
+    let decision = decide(&*store, &[(policy, "k", 0)]).await.unwrap();
+    assert_eq!(decision.readings[0].remaining, 9);
 }

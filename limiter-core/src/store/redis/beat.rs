@@ -9,7 +9,7 @@ use fred::types::Value;
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::{Topology, connection::Call, context::Context, failure::Failure, script::Script};
+use super::{Topology, connection::Call, context::Context, failure::Failure, node::Node, script::Script};
 
 /// Time between two beats of a gateway. One that misses three counts as dead: `lua/beat.lua` has that bound.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -38,6 +38,10 @@ pub(super) async fn run(context: Arc<Context>, topology: Arc<Topology>) {
             Some(Err(failure)) => debug!(%failure, "the heartbeat failed"),
             // Nobody is asked while the store is away: the number last seen stands.
             None => {}
+        }
+        // A call that failed while the breaker stayed closed leaves debts too: no return is told of.
+        if context.fallback.as_ref().is_some_and(|fallback| fallback.debtors() > 0) {
+            topology.nodes().iter().for_each(Node::repay_if_well);
         }
         sleep(PAUSE.mul_f64(0.9 + 0.1 * fastrand::f64())).await;
     }

@@ -307,6 +307,14 @@ impl Node {
         }
     }
 
+    /// Charges what the fallback admitted, unless the server is away.
+    pub(super) fn repay_if_well(self: &Arc<Self>) {
+        if self.breaker.is_closed() {
+            self.repay();
+            self.flush();
+        }
+    }
+
     /// Charges what the fallback admitted while this server was away.
     fn repay(&self) {
         let Some(fallback) = &self.context.fallback else {
