@@ -184,7 +184,7 @@ impl Connections {
 
     /// Whether any connection stands.
     pub(super) fn any_up(&self) -> bool {
-        self.list.iter().any(|slot| slot.borrow().is_some())
+        self.list.iter().any(|slot| standing(slot).is_some())
     }
 
     /// Runs the script once and gives its reply.
@@ -257,9 +257,13 @@ impl Connections {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         (0..self.list.len())
             .map(|i| &self.list[start.wrapping_add(i) % self.list.len()])
-            .find_map(|slot| slot.borrow().clone().map(|link| (slot, link)))
+            .find_map(|slot| standing(slot).map(|link| (slot, link)))
             .ok_or_else(|| Failure::Lost(self.last_error()))
     }
+}
+
+fn standing(slot: &Slot) -> Option<Arc<Link>> {
+    slot.borrow().as_ref().filter(|link| link.stands()).cloned()
 }
 
 /// A task that ends with its guard.

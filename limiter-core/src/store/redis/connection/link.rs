@@ -4,7 +4,11 @@
 //! wait in its queue for the next connection, where nobody wants their answers any more. Without, its router task ends
 //! with the connection, so that a loss is known at once, and the queue ends with its client.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use fred::{
     clients::Client,
@@ -129,6 +133,8 @@ pub(super) struct Link {
     /// A call had no answer in time.
     doubted: Notify,
     unwanted: Notify,
+    /// A call was told of the loss, before its router ended.
+    is_lost: AtomicBool,
 }
 
 impl Link {
@@ -150,6 +156,7 @@ impl Link {
             client,
             doubted: Notify::new(),
             unwanted: Notify::new(),
+            is_lost: AtomicBool::new(false),
         };
         Ok((link, router))
     }
@@ -172,8 +179,16 @@ impl Link {
         tokio::select! {
             ended = &mut router.0 => why(ended),
             () = silent => format!("no answer for {within:?}"),
-            () = self.unwanted.notified() => "it was given up for a new one".to_owned(),
+            () = self.unwanted.notified() => match timeout(LOOK, &mut router.0).await {
+                Ok(ended) => why(ended),
+                Err(_) => "it was given up for a new one".to_owned(),
+            },
         }
+    }
+
+    /// Whether it can be asked, as far as is known.
+    pub(super) fn stands(&self) -> bool {
+        !self.is_lost.load(Ordering::Relaxed)
     }
 
     /// Ends the connection.
@@ -218,8 +233,13 @@ impl Link {
     fn seen<T>(&self, reply: Result<T, Error>) -> Result<T, Failure> {
         reply.map_err(|error| {
             let failure = Failure::from(&error);
-            if matches!(failure, Failure::Timeout) {
-                self.doubted.notify_one();
+            match failure {
+                Failure::Timeout => self.doubted.notify_one(),
+                Failure::Lost(_) => {
+                    self.is_lost.store(true, Ordering::Relaxed);
+                    self.give_up();
+                }
+                _ => {}
             }
             failure
         })

@@ -121,8 +121,9 @@ impl Load {
 async fn each_loss_of_a_connection_is_seen_at_once_and_mended() {
     let server = RedisServer::start();
     let under = start(server.port(), &Access::default(), 1, LONG);
+    under.up().await;
     for _ in 0..3 {
-        under.up().await;
+        let link = under.list[0].borrow().clone().unwrap();
         assert_eq!(under.ping(LONG).await.unwrap(), "PONG");
         // In flight while the connection is cut.
         let asked = tokio::spawn({
@@ -138,6 +139,11 @@ async fn each_loss_of_a_connection_is_seen_at_once_and_mended() {
         let lost = asked.await.unwrap();
         assert!(matches!(lost, Err(Failure::Lost(_))), "{lost:?}");
         assert!(under.now().since(cut) < LONG);
+        assert!(!link.stands(), "nobody else is sent that way");
+        let is_new = |now: Arc<Link>| !Arc::ptr_eq(&now, &link);
+        under
+            .until("it is made anew", |c| c.list[0].borrow().clone().is_some_and(is_new))
+            .await;
     }
 }
 
