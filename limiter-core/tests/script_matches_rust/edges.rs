@@ -207,6 +207,51 @@ fn the_same_counter_under_other_parameters_waits_for_the_next_call() {
 }
 
 #[test]
+fn counters_of_one_policy_may_have_parameters_of_their_own() {
+    let policy = |limit| {
+        let window = FixedWindow::new(limit, Duration::from_secs(1), Align::Clock).unwrap();
+        Arc::new(Policy::new("p", window, OnFailure::Open))
+    };
+    let (own, other) = (policy(5), policy(7));
+    let mut batch = Batch::default();
+    // Interleaved, for the keys of a call are ordered by policy.
+    let requests = [
+        (&own, "a"),
+        (&other, "b"),
+        (&own, "c"),
+        (&other, "b"),
+        (&other, "d"),
+        (&own, "c"),
+    ];
+    for (policy, key) in requests {
+        assert!(batch.add(&[Ask { policy, key, cost: 1 }]), "{key}");
+    }
+    let swapped = Ask {
+        policy: &own,
+        key: "b",
+        cost: 1,
+    };
+    assert!(
+        !batch.add(&[swapped]),
+        "a counter has the parameters that it is in the call with"
+    );
+    assert_eq!(batch.arguments("t", None).0.len(), 4);
+
+    let mut redis = Redis::start();
+    let Value::Bytes(reply) = call(&mut redis, &batch, &script_text(true), None, Some(NOW)) else {
+        panic!("no reply")
+    };
+    let Ok(Answered::Decided(_, decisions, 0)) = batch.replay(&reply) else {
+        panic!("script and replay disagree")
+    };
+    let remaining: Vec<u64> = decisions
+        .iter()
+        .map(|decision| decision.readings[0].remaining)
+        .collect();
+    assert_eq!(remaining, [4, 6, 4, 5, 6, 3]);
+}
+
+#[test]
 fn what_is_no_reply_is_an_error_and_no_panic() {
     let mut redis = Redis::start();
     let policies = policies();

@@ -123,7 +123,7 @@ fn spawn(node: &Arc<Node>, batch: Batch) {
 
 /// Encodes those in `batch` who still wait; the others are dropped from it.
 ///
-/// Who has no place in the same call (while two versions of a configuration are in use, a policy's parameters may
+/// Who has no place in the same call (while two versions of a configuration are in use, a counter's parameters may
 /// differ) goes in a call of its own.
 fn gather(node: &Arc<Node>, batch: &mut Batch, now: Timestamp) -> script::Batch {
     expire(&mut batch.waiters, now);

@@ -29,9 +29,12 @@ pub(crate) const LAYERS_MAX: usize = 255;
 /// layers.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
+    /// Those of one name may differ in their parameters, for some keys have their own.
     pub(super) policies: Vec<Arc<Policy>>,
+    /// Of each policy, the position of the first whose counters have names of the same beginning.
+    families: Vec<u16>,
     pub(super) keys: Vec<CounterKey>,
-    /// Positions in `keys`, found by policy and key.
+    /// Positions in `keys`, found by family and key.
     index: HashTable<u16>,
     hasher: RandomState,
     /// Layers of all requests, in order.
@@ -68,6 +71,17 @@ pub(crate) enum Added {
     TooManyLayers,
 }
 
+/// Whether a counter is in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It is at this position in `keys`.
+    At(u16),
+    /// It is not.
+    Nowhere,
+    /// It is, but counted by other parameters.
+    Otherwise,
+}
+
 /// What a call is given.
 #[derive(Clone, Debug)]
 pub(crate) struct Arguments {
@@ -91,7 +105,8 @@ impl Batch {
     /// Adds a request of at least one layer, if it fits.
     ///
     /// Requests that name the same counter share it. Where they come from before and after a reload, with other
-    /// parameters, they cannot: the script would load the counter twice, and one charge would be lost.
+    /// parameters, they cannot: the script would load the counter twice, and one charge would be lost. Different counters
+    /// of one policy's name may have different parameters.
     pub(crate) fn add(&mut self, asks: &[Ask<'_>]) -> Added {
         debug_assert!(!asks.is_empty(), "a request without layers is allowed, without asking");
         if asks.len() > LAYERS_MAX {
@@ -100,18 +115,13 @@ impl Batch {
         if self.len() == REQUESTS_MAX {
             return Added::NextBatch;
         }
-        let mut found: SmallVec<[Option<u16>; INLINE_LAYERS]> = SmallVec::new();
-        for ask in asks {
-            let Ok(policy) = self.find_policy(ask.policy) else {
-                return Added::NextBatch;
-            };
-            found.push(policy.and_then(|policy| self.find_key(policy, ask.key)));
-        }
-        if self.keys.len() + found.iter().filter(|key| key.is_none()).count() > KEYS_MAX {
+        let found: SmallVec<[Found; INLINE_LAYERS]> = asks.iter().map(|ask| self.find(ask.policy, ask.key)).collect();
+        let new = found.iter().filter(|found| **found == Found::Nowhere).count();
+        if found.contains(&Found::Otherwise) || self.keys.len() + new > KEYS_MAX {
             return Added::NextBatch;
         }
         for (ask, found) in asks.iter().zip(found) {
-            let key = found.unwrap_or_else(|| self.insert(ask.policy, ask.key));
+            let key = self.at(found, ask.policy, ask.key);
             self.layers.push(LayerAsk { key, cost: ask.cost });
         }
         self.ends.push(self.layers.len());
@@ -121,14 +131,12 @@ impl Batch {
     /// Adds a settlement, if it fits. It is applied before all requests, after those that were added before it.
     pub(crate) fn settle(&mut self, settlement: &Settlement) -> Added {
         let Settlement { policy, key, change } = settlement;
-        let Ok(found) = self.find_policy(policy) else {
-            return Added::NextBatch;
-        };
-        let found = found.and_then(|policy| self.find_key(policy, key));
-        if self.settlements.len() == KEYS_MAX || (found.is_none() && self.keys.len() == KEYS_MAX) {
+        let found = self.find(policy, key);
+        let is_full = self.settlements.len() == KEYS_MAX || (found == Found::Nowhere && self.keys.len() == KEYS_MAX);
+        if is_full || found == Found::Otherwise {
             return Added::NextBatch;
         }
-        let key = found.unwrap_or_else(|| self.insert(policy, key));
+        let key = self.at(found, policy, key);
         self.settlements.push((key, *change));
         Added::Yes
     }
@@ -139,32 +147,62 @@ impl Batch {
         self.keys.iter().map(move |key| (policy(key), &*key.key))
     }
 
-    /// The position of a policy with the same name and parameters; an error, if its parameters differ.
-    fn find_policy(&self, policy: &Arc<Policy>) -> Result<Option<u16>, ()> {
-        let same_name = |other: &Arc<Policy>| Arc::ptr_eq(other, policy) || other.key_prefix() == policy.key_prefix();
-        match (0..).zip(&self.policies).find(|(_, other)| same_name(other)) {
-            None => Ok(None),
-            Some((index, other)) if other.algorithm() == policy.algorithm() => Ok(Some(index)),
-            Some(_) => Err(()),
+    fn find(&self, policy: &Arc<Policy>, key: &str) -> Found {
+        let own = self.find_policy(policy);
+        let family = match own {
+            Some(own) => Some(self.families[usize::from(own)]),
+            None => self.find_family(policy),
+        };
+        let found = family.and_then(|family| {
+            let is_it = |at: &u16| {
+                let other = &self.keys[usize::from(*at)];
+                self.families[usize::from(other.policy)] == family && *other.key == *key
+            };
+            self.index.find(self.hasher.hash_one((family, key)), is_it).copied()
+        });
+        match found {
+            None => Found::Nowhere,
+            Some(at) if own == Some(self.keys[usize::from(at)].policy) => Found::At(at),
+            Some(_) => Found::Otherwise,
         }
     }
 
-    fn find_key(&self, policy: u16, key: &str) -> Option<u16> {
-        let hash = self.hasher.hash_one((policy, key));
-        let is_it = |index: &u16| {
-            let other = &self.keys[usize::from(*index)];
-            other.policy == policy && *other.key == *key
-        };
-        self.index.find(hash, is_it).copied()
+    /// The position of a policy with the same name and parameters.
+    fn find_policy(&self, policy: &Arc<Policy>) -> Option<u16> {
+        let is_itself = |other: &Arc<Policy>| Arc::ptr_eq(other, policy);
+        let is_same =
+            |other: &Arc<Policy>| other.algorithm() == policy.algorithm() && other.key_prefix() == policy.key_prefix();
+        let at = self.policies.iter().position(is_itself);
+        at.or_else(|| self.policies.iter().position(is_same)).map(position)
+    }
+
+    /// The position of the first policy with the same name.
+    fn find_family(&self, policy: &Policy) -> Option<u16> {
+        let same_name = |other: &Arc<Policy>| other.key_prefix() == policy.key_prefix();
+        self.policies.iter().position(same_name).map(position)
+    }
+
+    /// The position of a counter, which is added where it was found nowhere.
+    fn at(&mut self, found: Found, policy: &Arc<Policy>, key: &str) -> u16 {
+        match found {
+            Found::At(at) => at,
+            Found::Nowhere | Found::Otherwise => self.insert(policy, key),
+        }
     }
 
     fn insert(&mut self, policy: &Arc<Policy>, key: &str) -> u16 {
-        let policy = self.find_policy(policy).ok().flatten().unwrap_or_else(|| {
+        let policy = self.find_policy(policy).unwrap_or_else(|| {
+            let own = position(self.policies.len());
+            self.families.push(self.find_family(policy).unwrap_or(own));
             self.policies.push(Arc::clone(policy));
-            position(self.policies.len() - 1)
+            own
         });
-        let index = position(self.keys.len());
-        let hash_of = |key: &CounterKey| self.hasher.hash_one((key.policy, &*key.key));
+        let at = position(self.keys.len());
+        let families = &self.families;
+        let hash_of = |key: &CounterKey| {
+            let family = families[usize::from(key.policy)];
+            self.hasher.hash_one((family, &*key.key))
+        };
         let key = CounterKey {
             policy,
             key: key.into(),
@@ -173,8 +211,8 @@ impl Batch {
         self.keys.push(key);
         let keys = &self.keys;
         self.index
-            .insert_unique(hash, index, |index| hash_of(&keys[usize::from(*index)]));
-        index
+            .insert_unique(hash, at, |at| hash_of(&keys[usize::from(*at)]));
+        at
     }
 
     /// Where each counter stands in the call: there, they are ordered by policy.
