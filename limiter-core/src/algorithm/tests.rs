@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{clock::Timestamp, decision::Wait};
 
+mod settling;
+
 const BEGIN: u64 = 1_796_040_000_000_000;
 
 fn at(micros: u64) -> Timestamp {

@@ -175,6 +175,59 @@ async fn every_key_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_lost_its_expiry_gets_it_back_when_it_refuses() {
+    let server = RedisServer::start();
+    let (store, _) = start(&server, 2 * SECOND);
+    connected(&store).await;
+    for policy in quotas(1) {
+        assert!(allowed(&decide(&*store, &[(&policy, "k", 1)]).await));
+        let name = format!("test:{}k", policy.key_prefix());
+        assert_eq!(server.command(&["PERSIST", &name]), RedisReply::Int(1));
+        assert!(!allowed(&decide(&*store, &[(&policy, "k", 1)]).await));
+        let left = server.command(&["PTTL", &name]).int().unwrap();
+        assert!(left > 0, "{policy:?}: {left} ms");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_else_stands_under_a_key_is_replaced_and_told_and_no_error() {
+    let server = RedisServer::start();
+    let (store, noted) = start(&server, 2 * SECOND);
+    connected(&store).await;
+    let strangers: [&[&str]; 5] = [
+        &["SET", "KEY", "not a counter"],
+        &["RPUSH", "KEY", "not", "a", "log"],
+        &["HSET", "KEY", "a", "b"],
+        &["ZADD", "KEY", "1", "a"],
+        &["XADD", "KEY", "*", "a", "b"],
+    ];
+    let policies = quotas(3);
+    for policy in &policies {
+        for (index, command) in strangers.iter().enumerate() {
+            let (key, before) = (index.to_string(), noted.failures("replaced"));
+            let name = format!("test:{}{key}", policy.key_prefix());
+            let command: Vec<&str> = command
+                .iter()
+                .map(|&part| if part == "KEY" { &name } else { part })
+                .collect();
+            assert!(!matches!(server.command(&command), RedisReply::Error(_)));
+            let mut admitted = 0;
+            for _ in 0..5 {
+                admitted += usize::from(allowed(&decide(&*store, &[(policy, &key, 1)]).await));
+            }
+            assert_eq!(
+                (admitted, noted.failures("replaced") - before),
+                (3, 1),
+                "{policy:?} over {command:?}"
+            );
+        }
+    }
+    for kind in ["server", "protocol", "drift"] {
+        assert_eq!(noted.failures(kind), 0, "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_script_that_was_forgotten_is_loaded_within_the_same_call() {
     let server = RedisServer::start();
     let (store, noted) = start(&server, 2 * SECOND);

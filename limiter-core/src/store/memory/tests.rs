@@ -16,6 +16,8 @@ use crate::{
     test_util::ManualClock,
 };
 
+mod settling;
+
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 /// Noon on some day, so that no window of a day ends soon.
