@@ -45,5 +45,6 @@ mod reload_counts;
 mod reload_load;
 mod reload_random;
 mod retry_after;
+mod soak;
 mod streaming;
 mod upstreams;

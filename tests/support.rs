@@ -25,7 +25,7 @@ pub(crate) use gateway::Gateway;
 pub(crate) use h2::H2Client;
 pub(crate) use http::{Request, Response, get, post, request};
 pub(crate) use judge::Judge;
-pub(crate) use load::Load;
+pub(crate) use load::{Answered, Load};
 pub(crate) use origin::{Origin, Step};
 pub(crate) use raw::Raw;
 pub(crate) use redis::Redis;
