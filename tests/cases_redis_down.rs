@@ -1,7 +1,7 @@
 //! K08: Redis slow, down, and back.
 //!
 //! Elsewhere: 042 (a hung Redis delays nobody) in `faults` and `outage`; 049 (memory without bound) in limiter-core's tests of
-//! its memory store, which the fallback is.
+//! the fallback: `a_flood_of_new_keys_frees_nobody_and_its_memory_comes_back`.
 
 use std::time::Duration;
 
