@@ -230,8 +230,8 @@ impl Seen {
 
     /// Prints a line of a Markdown table, and adds it to the file that the environment names.
     fn tell(&self) {
-        const HEAD: &str = "| fault | worst wait, ms (of the route without limits) | 200 / 429 / 503 | recovery, ms \
-             | passed / allowed: local | open | closed |\n|---|---|---|---|---|---|---|\n";
+        const HEAD: &str = "| fault | worst wait, ms (of the route without limits) | 200 / 429 / 503 | shared again after, ms \
+             | admitted / allowed: `local` | `open` | `closed` |\n|---|---|---|---|---|---|---|\n";
         let shares: Vec<_> = (0..POLICIES.len())
             .map(|policy| self.passed_and_allowed(policy))
             .map(|(passed, allowed)| format!("{passed} / {allowed:.0}"))
