@@ -14,7 +14,6 @@ pub mod fallback;
 pub mod key;
 pub mod limiter;
 pub mod policy;
-#[allow(dead_code, reason = "the stores that settle come next")]
 mod settlement;
 pub mod store;
 #[cfg(feature = "test-util")]

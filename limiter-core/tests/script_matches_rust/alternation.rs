@@ -26,9 +26,9 @@ use limiter_core::{
 
 use crate::{
     STEPS,
+    random::Kind,
     redis::{Redis, Value},
     seed,
-    world::Kind,
 };
 
 /// Calls that one pair of versions decides.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use limiter_core::{
     Algorithm, Ask, Decision, OnFailure, Policy, Rate, Timestamp, Verdict,
     algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
-    test_util::script::{Answered, Batch, script_text},
+    test_util::script::{Answered, Batch, Settle, script_text},
 };
 
 use crate::redis::{Redis, Value};
@@ -190,6 +190,53 @@ fn a_batch_takes_what_a_call_can_carry() {
         panic!("no reply")
     };
     assert!(matches!(batch.replay(&reply), Ok(Answered::Decided(_, decisions, 0)) if decisions.len() == 128));
+}
+
+#[test]
+fn a_call_may_carry_settlements_alone_as_many_as_keys() {
+    let policies = policies();
+    let keys: Vec<String> = (0..257).map(|key| key.to_string()).collect();
+    let debit = Settle::Debit(1);
+    // 256 keys, a settlement each.
+    let mut batch = Batch::default();
+    for key in &keys[..256] {
+        assert!(batch.settle(&policies[0], key, debit));
+    }
+    assert!(!batch.settle(&policies[0], &keys[256], debit), "257 keys");
+    assert!(!batch.settle(&policies[0], &keys[0], debit), "257 settlements");
+    let mut redis = Redis::start();
+    let Value::Bytes(reply) = call(&mut redis, &batch, &script_text(true), None, Some(NOW)) else {
+        panic!("no reply")
+    };
+    assert!(matches!(batch.replay(&reply), Ok(Answered::Decided(_, decisions, 0)) if decisions.is_empty()));
+    assert_eq!(redis.command(&[b"DBSIZE"]), Value::Int(256));
+    // Beside requests, the keys of both count.
+    let mut batch = Batch::default();
+    for key in &keys[..255] {
+        assert!(
+            batch.add(&[Ask {
+                policy: &policies[0],
+                key,
+                cost: 1
+            }]) || batch.settle(&policies[0], key, debit)
+        );
+    }
+    assert!(batch.settle(&policies[1], "one more", debit));
+    assert!(!batch.settle(&policies[1], "too many", debit));
+    let late = call(
+        &mut redis,
+        &batch,
+        &script_text(true),
+        Some(NOW),
+        Some(NOW.plus(MINUTE)),
+    );
+    let Value::Bytes(reply) = late else { panic!("no reply") };
+    assert!(matches!(batch.replay(&reply), Ok(Answered::Late(_))));
+    assert_eq!(
+        redis.command(&[b"DBSIZE"]),
+        Value::Int(256),
+        "too late: nothing is settled"
+    );
 }
 
 #[test]

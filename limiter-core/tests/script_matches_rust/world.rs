@@ -1,42 +1,23 @@
 //! Random calls, decided by the script and by the reference, and compared.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use fastrand::Rng;
 use limiter_core::{
-    Algorithm, Ask, Decision, OnFailure, Policy, Rate, Timestamp, Verdict,
-    algorithm::{
-        Align, BUCKETS_MAX, COUNTER_LIMIT_MAX, EXACT_MAX, FixedWindow, LeakyBucket, SlidingWindowCounter,
-        SlidingWindowLog, TokenBucket,
-    },
+    Algorithm, Ask, Decision, OnFailure, Policy, Timestamp, Verdict,
+    algorithm::EXACT_MAX,
     test_util::script::{Answered, Batch, Model, Settle, Stored, script_text},
 };
 
-use crate::redis::{Redis, Value};
+use crate::{
+    random::{Kind, algorithm, cost},
+    redis::{Redis, Value},
+};
 
 /// A time to live that never ends a key: the time of the test is not that of the server.
 const FOREVER_MS: &str = "1000000000000";
 
 const PREFIX: &str = "t";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    TokenBucket,
-    LeakyBucket,
-    FixedWindow,
-    SlidingWindowCounter,
-    SlidingWindowLog,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::TokenBucket,
-        Self::LeakyBucket,
-        Self::FixedWindow,
-        Self::SlidingWindowCounter,
-        Self::SlidingWindowLog,
-    ];
-}
 
 /// The script whose time is given.
 pub(crate) fn script() -> String {
@@ -348,99 +329,8 @@ impl World {
 
     /// A policy for a slot: its name and kind stay, its parameters do not.
     fn policy(&mut self, slot: usize) -> Arc<Policy> {
-        let kind = self.kinds[slot % self.kinds.len()];
-        let rng = &mut self.rng;
-        let algorithm = match kind {
-            Kind::TokenBucket => {
-                let (rate, burst) = rate(rng);
-                TokenBucket::new(rate, burst).unwrap().into()
-            }
-            Kind::LeakyBucket => {
-                let (rate, capacity) = rate(rng);
-                LeakyBucket::new(rate, capacity).unwrap().into()
-            }
-            Kind::FixedWindow => {
-                let align = if rng.bool() { Align::Clock } else { Align::FirstRequest };
-                FixedWindow::new(limit(rng, EXACT_MAX), window(rng), align)
-                    .unwrap()
-                    .into()
-            }
-            Kind::SlidingWindowCounter => {
-                let buckets = *rng.choice(&[1, 2, 6, 6, 7, 10, 59, BUCKETS_MAX]).unwrap();
-                let window = window(rng).min(Duration::from_secs(1_700 * 86_400));
-                SlidingWindowCounter::new(limit(rng, COUNTER_LIMIT_MAX), window, buckets)
-                    .unwrap()
-                    .into()
-            }
-            Kind::SlidingWindowLog => {
-                let limit = if rng.u8(..) < 20 {
-                    rng.u64(4_000..9_000)
-                } else {
-                    rng.u64(1..40)
-                };
-                Algorithm::SlidingWindowLog(SlidingWindowLog::new(limit, window(rng)).unwrap())
-            }
-        };
+        let algorithm = algorithm(self.kinds[slot % self.kinds.len()], &mut self.rng);
         Arc::new(Policy::new(format!("p{slot}"), algorithm, OnFailure::Open))
-    }
-}
-
-/// Small ones mostly, and the largest.
-fn limit(rng: &mut Rng, max: u64) -> u64 {
-    match rng.u8(0..8) {
-        0 => max - rng.u64(0..3),
-        1 => rng.u64(1..=max),
-        2 => rng.u64(1..100_000),
-        _ => rng.u64(1..60),
-    }
-}
-
-fn window(rng: &mut Rng) -> Duration {
-    let choices = [
-        1_000,
-        1_001,
-        10_000,
-        1_000_000,
-        1_500_000,
-        60_000_000,
-        3_600_000_000,
-        86_400_000_000,
-    ];
-    match rng.u8(0..10) {
-        0 => Duration::from_micros(rng.u64(1_000..3_000 * 86_400_000_000)),
-        1 => Duration::from_secs(3_000 * 86_400),
-        _ => Duration::from_micros(*rng.choice(&choices).unwrap()),
-    }
-}
-
-/// A rate, and a capacity that can be counted at it.
-fn rate(rng: &mut Rng) -> (Rate, u64) {
-    let units = match rng.u8(0..8) {
-        0 => rng.u64(1..=EXACT_MAX),
-        1 => EXACT_MAX,
-        2..5 => rng.u64(1..2_000),
-        _ => *rng.choice(&[1, 3, 5, 7, 10, 60, 100, 1_000, 99_991]).unwrap(),
-    };
-    let per = window(rng);
-    // The largest capacity is told by the refusal of one that is too large.
-    let max = match TokenBucket::new(Rate { units, per }, EXACT_MAX) {
-        Ok(_) => EXACT_MAX,
-        Err(limiter_core::AlgorithmError::TooLarge { max, .. }) => max,
-        Err(error) => panic!("{units} per {per:?}: {error}"),
-    };
-    (Rate { units, per }, limit(rng, max).min(max))
-}
-
-fn cost(rng: &mut Rng, limit: u64) -> u64 {
-    match rng.u8(0..32) {
-        0 => 0,
-        1 => limit,
-        2 => limit + 1,
-        3 => u64::MAX,
-        4..8 => rng.u64(0..=limit / 2),
-        8..12 => rng.u64(0..=limit / 8),
-        12..16 => rng.u64(1..4),
-        _ => 1,
     }
 }
 
