@@ -13,10 +13,17 @@ states = call('MGET', unpack(KEYS))
 local requests, settlements = cmsgpack.unpack(ARGV[2])
 local free, before = {unpack(KEYS)}, {unpack(KEYS)}
 local loads = settlements and {}
+-- Role of each key, where any is not 0: the driver asks for the others only then.
+local roles
 local saves, ends, key = {}, {}, 0
 while at <= #policies do
   local id, keys, load
   id, keys, at = read('<BH', policies, at)
+  if id >= 16 then
+    local role = (id - id % 16) / 16
+    id, roles = id % 16, roles or {}
+    for i = key + 1, key + keys do roles[i] = role end
+  end
   local policy = #saves + 1
   load, saves[policy], at = algorithms[id](at)
   ends[policy] = key + keys
@@ -42,27 +49,40 @@ if settlements then
   end
 end
 
+-- Roles: 0 can refuse, and is charged where no layer does. 1 can refuse, and is charged as far as it was asked, with at
+-- most what is free. 2 and 3 refuse nothing: 2 is charged where no layer refuses, 3 where none does but the one before
+-- it, and both only where they have room.
+local ALWAYS, CANDIDATE = 1, 3
+
 -- Verdicts take the place of the requests that were read.
 local verdicts, times, q = 0, {}, 1
 local len = #requests
 while q <= len do
-  local first, last, denied_by = q + 1, q + 2 * requests[q], 0
+  local first, last, denied_at, alone = q + 1, q + 2 * requests[q], 0, true
   for x = first, last, 2 do
-    if free[requests[x]] < requests[x + 1] then
-      denied_by = (x - first) / 2 + 1
-      break
+    local i = requests[x]
+    if free[i] < requests[x + 1] and not (roles and (roles[i] or 0) > ALWAYS) then
+      if denied_at > 0 then
+        alone = false
+        break
+      end
+      denied_at = x
+      if not roles then break end
     end
   end
   for x = first, last, 2 do
     local i, cost = requests[x], requests[x + 1]
-    if denied_by == 0 then
-      free[i] = free[i] - cost
-    elseif free[i] < cost and awaited[i] then
-      times[#times + 1] = awaited[i](before[i] - free[i], cost)
+    local role, lacks = roles and roles[i] or 0, free[i] < cost
+    if denied_at == 0 and not lacks
+      or role == CANDIDATE and denied_at == x - 2 and alone and not lacks
+      or role == ALWAYS and denied_at >= x
+    then
+      free[i] = free[i] - math.min(cost, free[i])
     end
+    if lacks and awaited[i] then times[#times + 1] = awaited[i](before[i] - free[i], cost) end
   end
   verdicts = verdicts + 1
-  requests[verdicts] = denied_by
+  requests[verdicts] = denied_at > 0 and (denied_at - first) / 2 + 1 or 0
   q = last + 1
 end
 

@@ -6,52 +6,94 @@ use crate::{
     algorithm::{Algorithm, Counter},
     clock::Timestamp,
     decision::{Decision, Reading, Verdict, Wait},
+    policy::Role,
 };
 
-/// One layer of a request: how it counts, and what the request costs there.
+/// One layer of a request: how it counts, what its word counts for, and what the request costs there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layer<'a> {
     pub(crate) algorithm: &'a Algorithm,
+    pub(crate) role: Role,
     pub(crate) cost: u64,
 }
 
-/// Decides one request over counters that were loaded for `now`, one a layer, in the same order.
+/// Decides one request over counters that were loaded for `now`, one a layer, in the same order. A candidate follows
+/// the layer that it may replace.
 ///
-/// If every layer has room, all are charged; else none is, and the first without room is named, with the longest wait
-/// of all that have none. A cost of 0 always has room and takes nothing.
+/// If every enforced layer has room, all are charged; else none is, and the first without room is named, with the
+/// longest wait of all enforced ones that have none. Layers of other roles are charged as [`Role`] says. A cost of 0
+/// always has room and takes nothing.
 pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timestamp) -> Decision {
-    let denied_by = layers
-        .iter()
-        .zip(&*counters)
-        .position(|(layer, counter)| !fits(layer, counter));
-    if denied_by.is_none() {
-        for (layer, counter) in layers.iter().zip(&mut *counters) {
-            layer.algorithm.save(counter, layer.cost, now);
-        }
-    }
+    let refusals = Refusals::of(
+        layers
+            .iter()
+            .zip(&*counters)
+            .map(|(layer, counter)| (layer.role, fits(layer, counter))),
+    );
     let mut wait = Wait::For(std::time::Duration::ZERO);
-    let readings: SmallVec<_> = (layers.iter().zip(&*counters))
-        .map(|(layer, counter)| {
-            let fits = denied_by.is_none() || fits(layer, counter);
-            let reading = read(layer, counter, fits, now);
-            if !fits {
+    let readings: SmallVec<_> = (layers.iter().zip(&mut *counters).enumerate())
+        .map(|(at, (layer, counter))| {
+            let fits = fits(layer, counter);
+            let taken = refusals.charge(at, layer.role, layer.cost, layer.algorithm.free(counter));
+            if taken > 0 {
+                layer.algorithm.save(counter, taken, now);
+            }
+            let reading = read(layer, counter, fits, taken, now);
+            if layer.role.is_enforced() && !fits {
                 wait = wait.max(reading.wait);
             }
             reading
         })
         .collect();
-    let verdict = match denied_by {
+    let verdict = match refusals.first {
         None => Verdict::Allowed,
         Some(by) => Verdict::Denied { by, wait },
     };
     Decision { verdict, readings }
 }
 
+/// Which enforced layers have no room.
+pub(crate) struct Refusals {
+    pub(crate) first: Option<usize>,
+    /// Whether there is another.
+    more: bool,
+}
+
+impl Refusals {
+    /// From the role of each layer, and whether it has room.
+    pub(crate) fn of(layers: impl Iterator<Item = (Role, bool)>) -> Self {
+        let mut lacking = (layers.enumerate())
+            .filter(|(_, (role, fits))| role.is_enforced() && !fits)
+            .map(|(at, _)| at);
+        Self {
+            first: lacking.next(),
+            more: lacking.next().is_some(),
+        }
+    }
+
+    /// Units that the layer at `at` is charged for a request that costs it `cost`, where `free` are free.
+    pub(crate) fn charge(&self, at: usize, role: Role, cost: u64, free: u64) -> u64 {
+        let Some(first) = self.first else {
+            // All enforced layers have room.
+            return if cost <= free { cost } else { 0 };
+        };
+        match role {
+            Role::Enforced | Role::Shadow => 0,
+            // It was asked, as all before it were. It is never charged more than there is: who is refused would have to
+            // wait for ever.
+            Role::ChargedAlways if at <= first => cost.min(free),
+            // Only the layer whose place it may take refuses.
+            Role::Candidate if !self.more && first + 1 == at && cost <= free => cost,
+            Role::ChargedAlways | Role::Candidate => 0,
+        }
+    }
+}
+
 fn fits(layer: &Layer<'_>, counter: &Counter) -> bool {
     layer.cost <= layer.algorithm.free(counter)
 }
 
-fn read(layer: &Layer<'_>, counter: &Counter, fits: bool, now: Timestamp) -> Reading {
+fn read(layer: &Layer<'_>, counter: &Counter, fits: bool, taken: u64, now: Timestamp) -> Reading {
     let remaining = layer.algorithm.free(counter);
     let awaited = match fits {
         false => layer.cost,
@@ -59,7 +101,12 @@ fn read(layer: &Layer<'_>, counter: &Counter, fits: bool, now: Timestamp) -> Rea
         true => 0,
     };
     let wait = layer.algorithm.wait(counter, awaited, now);
-    Reading { fits, remaining, wait }
+    Reading {
+        fits,
+        remaining,
+        taken,
+        wait,
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +132,11 @@ mod tests {
             let layers: Vec<Layer<'_>> = algorithms
                 .iter()
                 .zip(costs)
-                .map(|(algorithm, &cost)| Layer { algorithm, cost })
+                .map(|(algorithm, &cost)| Layer {
+                    algorithm,
+                    role: Role::Enforced,
+                    cost,
+                })
                 .collect();
             decide(&layers, &mut counters, NOW)
         };
@@ -138,10 +189,65 @@ mod tests {
     fn a_reading_says_when_more_is_free() {
         let decisions = windows([(2, 10)], &[[0], [1], [2]]);
         let readings: Vec<Reading> = decisions.iter().map(|decision| decision.readings[0]).collect();
-        let reading = |fits, remaining, wait| Reading { fits, remaining, wait };
-        assert_eq!(readings[0], reading(true, 2, secs(0)), "full: nothing to wait for");
-        assert_eq!(readings[1], reading(true, 1, secs(10)));
-        assert_eq!(readings[2], reading(false, 1, secs(10)));
+        let reading = |fits, remaining, taken, wait| Reading {
+            fits,
+            remaining,
+            taken,
+            wait,
+        };
+        assert_eq!(readings[0], reading(true, 2, 0, secs(0)), "full: nothing to wait for");
+        assert_eq!(readings[1], reading(true, 1, 1, secs(10)));
+        assert_eq!(readings[2], reading(false, 1, 0, secs(10)));
+    }
+
+    /// Units that windows of these roles and free units are charged for a request of these costs.
+    fn charged<const N: usize>(layers: [(Role, u64); N], costs: [u64; N]) -> (Verdict, Vec<u64>) {
+        let algorithms = layers.map(|(_, limit)| {
+            let second = Duration::from_secs(1);
+            Algorithm::from(FixedWindow::new(limit, second, Align::FirstRequest).unwrap())
+        });
+        let mut counters = algorithms.each_ref().map(|algorithm| algorithm.load(None, NOW));
+        let roles = layers.iter().map(|(role, _)| *role);
+        let layers: Vec<Layer<'_>> = (algorithms.iter().zip(roles).zip(costs))
+            .map(|((algorithm, role), cost)| Layer { algorithm, role, cost })
+            .collect();
+        let decision = decide(&layers, &mut counters, NOW);
+        let taken = decision.readings.iter().map(|reading| reading.taken).collect();
+        (decision.verdict, taken)
+    }
+
+    #[test]
+    fn a_shadow_refuses_nothing_and_is_charged_where_it_has_room() {
+        use Role::{Enforced, Shadow};
+        let layers = [(Enforced, 5), (Shadow, 2)];
+        assert_eq!(charged(layers, [1, 1]), (Verdict::Allowed, vec![1, 1]));
+        assert_eq!(charged(layers, [3, 3]), (Verdict::Allowed, vec![3, 0]));
+        assert_eq!(charged(layers, [6, 1]).1, [0, 0]);
+    }
+
+    #[test]
+    fn one_that_is_always_charged_is_so_where_it_was_asked() {
+        use Role::{ChargedAlways, Enforced};
+        let layers = [(ChargedAlways, 5), (Enforced, 2), (ChargedAlways, 5)];
+        assert_eq!(charged(layers, [3, 3, 3]), (denied(1, Wait::Never), vec![3, 0, 0]));
+        assert_eq!(charged(layers, [7, 1, 1]).1, [5, 0, 0], "never more than there is");
+        assert_eq!(charged(layers, [1, 1, 1]), (Verdict::Allowed, vec![1, 1, 1]));
+    }
+
+    #[test]
+    fn a_candidate_is_charged_as_if_it_stood_in_place_of_its_layer() {
+        use Role::{Candidate, Enforced};
+        let layers = [(Enforced, 2), (Candidate, 5), (Enforced, 4)];
+        assert_eq!(charged(layers, [1, 1, 1]), (Verdict::Allowed, vec![1, 1, 1]));
+        assert_eq!(
+            charged(layers, [3, 3, 3]),
+            (denied(0, Wait::Never), vec![0, 3, 0]),
+            "only its layer refuses"
+        );
+        assert_eq!(charged(layers, [3, 3, 9]).1, [0, 0, 0], "another refuses too");
+        assert_eq!(charged(layers, [1, 1, 9]).1, [0, 0, 0]);
+        let narrow = [(Enforced, 5), (Candidate, 2)];
+        assert_eq!(charged(narrow, [3, 3]), (Verdict::Allowed, vec![3, 0]));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct Reading {
     pub fits: bool,
     /// Whole units left after the decision, rounded down, never below 0.
     pub remaining: u64,
+    /// Units that this layer was charged.
+    pub taken: u64,
     /// How long until more is free: for a layer without room, until this request's cost fits; else until `remaining`
     /// grows by one. [`Wait::For`] zero where nothing is used.
     pub wait: Wait,

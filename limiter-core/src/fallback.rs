@@ -45,7 +45,7 @@ use crate::{
     algorithm::{Algorithm, Counter},
     clock::{Clock, MonotonicClock, Timestamp},
     decide::{Layer, decide},
-    decision::{Decision, INLINE_LAYERS, Verdict},
+    decision::{Decision, INLINE_LAYERS},
     policy::{OnFailure, Policy},
     settlement::Settlement,
     store::{Answer, Ask, Fingerprint, Health, MemoryStore, Store, are_distinct},
@@ -162,6 +162,7 @@ impl Fallback {
         let layers: PerLayer<Layer<'_>> = (asks.iter().zip(&shares))
             .map(|(ask, algorithm)| Layer {
                 algorithm,
+                role: ask.policy.role(),
                 cost: ask.cost,
             })
             .collect();
@@ -173,18 +174,17 @@ impl Fallback {
             }
             let seeds: PerLayer<Option<Counter>> = counters.iter().map(seed).collect();
             let decision = decide(&layers, counters, now);
-            if decision.verdict == Verdict::Allowed {
-                let charges = asks.iter().zip(&names).zip(seeds).zip(layers.iter().zip(&*counters));
-                let charges = charges.map(|(((ask, name), seed), (layer, counter))| Charge {
-                    fingerprint: *name,
-                    policy: ask.policy,
-                    key: ask.key,
-                    units: ask.cost,
-                    seed,
-                    expires_at: layer.algorithm.expires_at(counter),
-                });
-                self.ledger.charge(charges.filter(|charge| charge.units > 0), now);
-            }
+            let charges = asks.iter().zip(&names).zip(seeds).zip(layers.iter().zip(&*counters));
+            let charges = charges.zip(&decision.readings).filter(|(_, reading)| reading.taken > 0);
+            let charges = charges.map(|((((ask, name), seed), (layer, counter)), reading)| Charge {
+                fingerprint: *name,
+                policy: ask.policy,
+                key: ask.key,
+                units: reading.taken,
+                seed,
+                expires_at: layer.algorithm.expires_at(counter),
+            });
+            self.ledger.charge(charges, now);
             decision
         })
     }

@@ -26,7 +26,7 @@ pub use decision::{Decision, Reading, Verdict, Wait};
 pub use fallback::{Debt, Fallback};
 pub use key::{Key, KeyHasher, Part};
 pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
-pub use policy::{OnFailure, Policy};
+pub use policy::{OnFailure, Policy, Role};
 #[cfg(feature = "redis")]
 pub use store::{Access, Address, RedisConfig, RedisOptions, RedisStore, RedisUrl, Servers, StoreObserver, Tls};
 pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};

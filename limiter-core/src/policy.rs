@@ -16,6 +16,30 @@ pub enum OnFailure {
     Closed,
 }
 
+/// What a layer's word counts for, and when it is charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It refuses. It is charged where every enforced layer has room.
+    #[default]
+    Enforced,
+    /// It refuses. It is charged also for what is refused, by itself or by a layer after it: at most what is free.
+    ChargedAlways,
+    /// It refuses nothing: what it would have refused is told. It is charged where every enforced layer has room, and so
+    /// has it.
+    Shadow,
+    /// Other parameters for the enforced layer before it, tried out. It refuses nothing, and is charged where it has room
+    /// and so has every enforced layer but that one.
+    Candidate,
+}
+
+impl Role {
+    /// Whether the layer can refuse.
+    #[must_use]
+    pub fn is_enforced(self) -> bool {
+        matches!(self, Self::Enforced | Self::ChargedAlways)
+    }
+}
+
 /// One layer: a name, how it counts, and what happens without its store.
 ///
 /// The name is the identity: counters follow it when the other fields change.
@@ -24,6 +48,7 @@ pub struct Policy {
     name: Arc<str>,
     algorithm: Algorithm,
     on_failure: OnFailure,
+    role: Role,
     /// `name:tag:`, the name escaped, which begins the name of every counter of this policy.
     key_prefix: Box<str>,
 }
@@ -38,8 +63,15 @@ impl Policy {
             name,
             algorithm,
             on_failure,
+            role: Role::default(),
             key_prefix,
         }
+    }
+
+    /// The same policy in another role. Its counters are the same: a shadow that is promoted keeps what it counted.
+    #[must_use]
+    pub fn with_role(self, role: Role) -> Self {
+        Self { role, ..self }
     }
 
     /// Its name, unique among the policies that share a store.
@@ -58,6 +90,12 @@ impl Policy {
     #[must_use]
     pub fn on_failure(&self) -> OnFailure {
         self.on_failure
+    }
+
+    /// What its word counts for.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
     }
 
     /// `name:tag:`: what the names of this policy's counters begin with, after the store's own prefix. The tag of the
@@ -92,6 +130,7 @@ impl fmt::Debug for Policy {
             .field("name", &self.name)
             .field("algorithm", &self.algorithm)
             .field("on_failure", &self.on_failure)
+            .field("role", &self.role)
             .finish_non_exhaustive()
     }
 }

@@ -24,6 +24,7 @@ fn reading(fits: bool, remaining: u64, wait_ms: u64) -> Reading {
     Reading {
         fits,
         remaining,
+        taken: 0,
         wait: Wait::For(Duration::from_millis(wait_ms)),
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     algorithm::{
         Align, FixedWindow, LeakyBucket, Log, Rate, SlidingWindowCounter, SlidingWindowLog, Summary, TokenBucket,
     },
-    decision::Wait,
+    decision::{Verdict, Wait},
     test_util::ManualClock,
 };
 

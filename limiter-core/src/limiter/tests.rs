@@ -44,6 +44,7 @@ impl Store for Fake {
         let reading = Reading {
             fits: true,
             remaining: 1,
+            taken: 1,
             wait: Wait::For(std::time::Duration::ZERO),
         };
         let readings = asks.iter().map(|_| reading).collect();
@@ -228,6 +229,7 @@ fn partly(verdict: Verdict) -> Result<Verdict, StoreError> {
     let reading = Reading {
         fits: verdict == Verdict::Allowed,
         remaining: 4,
+        taken: 1,
         wait: Wait::For(std::time::Duration::ZERO),
     };
     let at = crate::clock::Timestamp::from_micros(7);

@@ -24,7 +24,7 @@ use crate::{
     algorithm::{Algorithm, Counter},
     clock::{Clock, Timestamp},
     decide::{Layer, decide},
-    decision::{Decision, INLINE_LAYERS, Verdict},
+    decision::{Decision, INLINE_LAYERS},
     settlement::{Change, Settlement},
 };
 
@@ -131,6 +131,7 @@ impl MemoryStore {
         for ask in asks {
             layers.push(Layer {
                 algorithm: ask.policy.algorithm(),
+                role: ask.policy.role(),
                 cost: ask.cost,
             });
             fingerprints.push(self.secret.fingerprint(ask.policy.key_prefix(), ask.key));
@@ -157,8 +158,7 @@ impl MemoryStore {
             counters.push(layer.algorithm.load(stored, now));
         }
         let decision = decide(&mut counters, now);
-        let charged = decision.verdict == Verdict::Allowed;
-        put(&mut shards, layers, &places, &mut counters, charged, now);
+        put(&mut shards, layers, &places, &mut counters, &decision, now);
         decision
     }
 
@@ -281,13 +281,14 @@ fn put(
     layers: &[Layer<'_>],
     places: &[Place],
     counters: &mut [Counter],
-    charged: bool,
+    decision: &Decision,
     now: Timestamp,
 ) {
     // In two rounds, because an insertion moves other entries.
     for is_new in [false, true] {
-        for ((layer, place), counter) in layers.iter().zip(places).zip(&mut *counters) {
-            if place.slot.is_none() != is_new || !(place.stored || (charged && layer.cost > 0)) {
+        let readings = decision.readings.iter();
+        for (((layer, place), counter), reading) in layers.iter().zip(places).zip(&mut *counters).zip(readings) {
+            if place.slot.is_none() != is_new || !(place.stored || reading.taken > 0) {
                 continue;
             }
             let entry = Entry::new(place.fingerprint, mem::take(counter), layer.algorithm);

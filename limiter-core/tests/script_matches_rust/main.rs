@@ -140,8 +140,21 @@ const ALTERATIONS: &[(Kind, &str, &str)] = &[
     (Kind::SlidingWindowLog, "log.ahead, now - 1", "log.ahead, now"),
     (Kind::SlidingWindowLog, "log.ahead, time - 1", "log.ahead, time"),
     // decide.lua
-    (Kind::FixedWindow, "(x - first) / 2 + 1", "(x - first) / 2 + 2"),
-    (Kind::FixedWindow, "free[i] - cost", "free[i] - 1"),
+    (
+        Kind::FixedWindow,
+        "(denied_at - first) / 2 + 1",
+        "(denied_at - first) / 2 + 2",
+    ),
+    (Kind::FixedWindow, "free[i] - math.min(cost, free[i])", "free[i] - 1"),
+    (
+        Kind::FixedWindow,
+        "(roles[i] or 0) > ALWAYS",
+        "(roles[i] or 0) >= ALWAYS",
+    ),
+    (Kind::FixedWindow, "denied_at >= x", "denied_at > x"),
+    (Kind::FixedWindow, "denied_at == x - 2", "denied_at >= x - 2"),
+    (Kind::FixedWindow, "alone = false", "alone = true"),
+    (Kind::FixedWindow, "denied_at == 0 and not lacks", "denied_at == 0"),
     (Kind::FixedWindow, "ends[policy] + 1", "ends[policy] + 2"),
     (
         Kind::FixedWindow,

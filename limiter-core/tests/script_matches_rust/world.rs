@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use fastrand::Rng;
 use limiter_core::{
-    Algorithm, Ask, Decision, OnFailure, Policy, Timestamp, Verdict,
+    Algorithm, Ask, Decision, OnFailure, Policy, Role, Timestamp, Verdict,
     algorithm::EXACT_MAX,
     test_util::script::{Answered, Batch, Model, Settle, Stored, script_text},
 };
@@ -330,7 +330,12 @@ impl World {
     /// A policy for a slot: its name and kind stay, its parameters do not.
     fn policy(&mut self, slot: usize) -> Arc<Policy> {
         let algorithm = algorithm(self.kinds[slot % self.kinds.len()], &mut self.rng);
-        Arc::new(Policy::new(format!("p{slot}"), algorithm, OnFailure::Open))
+        let roles = [Role::ChargedAlways, Role::Shadow, Role::Candidate];
+        let role = match self.rng.u8(0..4) {
+            0 => *self.rng.choice(&roles).unwrap(),
+            _ => Role::Enforced,
+        };
+        Arc::new(Policy::new(format!("p{slot}"), algorithm, OnFailure::Open).with_role(role))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     algorithm::{
         Algorithm, Align, FixedWindow, LeakyBucket, Rate, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
     },
-    decision::Wait,
+    decision::{Verdict, Wait},
     policy::{OnFailure, Policy},
     test_util::ManualClock,
 };
@@ -339,14 +339,14 @@ impl Model {
         let layers: Vec<_> = (asks.iter())
             .map(|ask| Layer {
                 algorithm: ask.policy.algorithm(),
+                role: ask.policy.role(),
                 cost: ask.cost,
             })
             .collect();
         let decision = decide(&layers, &mut counters, now);
-        let charged = decision.verdict == Verdict::Allowed;
         let stored: Vec<_> = stored.iter().map(Option::is_some).collect();
-        for ((ask, counter), stored) in asks.iter().zip(counters).zip(stored) {
-            if stored || (charged && ask.cost > 0) {
+        for (((ask, counter), stored), reading) in asks.iter().zip(counters).zip(stored).zip(&decision.readings) {
+            if stored || reading.taken > 0 {
                 self.0.insert(name(ask), counter);
             }
         }

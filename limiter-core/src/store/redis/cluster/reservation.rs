@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::{super::node::Decided, Cluster};
 use crate::{
     clock::Timestamp,
+    decide::Refusals,
     decision::{Decision, INLINE_LAYERS, Reading, Verdict, Wait},
     settlement::{Change, Settlement},
     store::{Answer, Ask, OwnedAsks, Partly, StoreError},
@@ -67,7 +68,7 @@ impl Reservation {
         if whole.wait.is_some() {
             cluster.settle(std::mem::take(&mut taken));
         }
-        whole.result(taken)
+        whole.result(&asks, taken)
     }
 }
 
@@ -78,8 +79,8 @@ struct Whole {
     readings: SmallVec<[(usize, Reading); INLINE_LAYERS]>,
     /// The longest wait of all layers without room; `None` where all have room.
     wait: Option<Wait>,
-    /// What was charged, and when by the clock of its server.
-    charged: Vec<(Layers, Timestamp)>,
+    /// When the layers of each part were decided, by the clock of their server.
+    at: Vec<(Layers, Timestamp)>,
     /// Why the other layers were not decided.
     error: Option<StoreError>,
 }
@@ -94,37 +95,58 @@ impl Whole {
             }
         };
         self.readings.extend(layers.iter().copied().zip(decision.readings));
-        match decision.verdict {
-            Verdict::Allowed => self.charged.push((layers, at)),
-            Verdict::Denied { wait, .. } => self.wait = self.wait.max(Some(wait)),
+        self.at.push((layers, at));
+        if let Verdict::Denied { wait, .. } = decision.verdict {
+            self.wait = self.wait.max(Some(wait));
         }
     }
 
-    /// What was charged, to be given back; of a refusal the readings say so already.
+    /// What was charged and is not to be kept, now that it is known which layers refuse: all that a refused request
+    /// was charged, but for what [`Role`](crate::Role) says. Where none refuses, what is to be given back if another
+    /// store's layer does.
     fn taken(&mut self, asks: &[Ask<'_>]) -> Vec<Settlement> {
+        let fits = |layer: usize| {
+            let reading = self.readings.iter().find(|(other, _)| *other == layer);
+            reading.is_none_or(|(_, reading)| reading.fits)
+        };
+        let refusals = Refusals::of(
+            asks.iter()
+                .enumerate()
+                .map(|(layer, ask)| (ask.policy.role(), fits(layer))),
+        );
         let mut taken = Vec::new();
-        for (layers, at) in std::mem::take(&mut self.charged) {
-            for layer in layers {
-                let Some(ask) = asks.get(layer).filter(|ask| ask.cost > 0) else {
-                    continue;
-                };
-                taken.push(Settlement {
-                    policy: Arc::clone(ask.policy),
-                    key: ask.key.into(),
-                    change: Change::GiveBack { units: ask.cost, at },
-                });
-                let reading = self.readings.iter_mut().find(|(other, _)| *other == layer);
-                if let (Some((_, reading)), true) = (reading, self.wait.is_some()) {
-                    reading.remaining = (reading.remaining + ask.cost).min(ask.policy.algorithm().limit());
-                }
+        for (layer, reading) in &mut self.readings {
+            let (Some(ask), Some((_, at))) = (
+                asks.get(*layer),
+                self.at.iter().find(|(layers, _)| layers.contains(layer)),
+            ) else {
+                continue;
+            };
+            let kept = match refusals.first {
+                None => 0,
+                Some(_) => refusals.charge(*layer, ask.policy.role(), ask.cost, reading.remaining + reading.taken),
+            };
+            let units = reading.taken.saturating_sub(kept);
+            if units == 0 {
+                continue;
+            }
+            taken.push(Settlement {
+                policy: Arc::clone(ask.policy),
+                key: ask.key.into(),
+                change: Change::GiveBack { units, at: *at },
+            });
+            if refusals.first.is_some() {
+                reading.remaining = (reading.remaining + units).min(ask.policy.algorithm().limit());
+                reading.taken = kept;
             }
         }
         taken
     }
 
     /// The decision over all layers, or over those that were decided.
-    fn result(self, taken: Vec<Settlement>) -> Result<Decision, StoreError> {
-        let by = self.readings.iter().position(|(_, reading)| !reading.fits);
+    fn result(self, asks: &[Ask<'_>], taken: Vec<Settlement>) -> Result<Decision, StoreError> {
+        let refuses = |layer: usize| asks.get(layer).is_some_and(|ask| ask.policy.role().is_enforced());
+        let by = (self.readings.iter()).position(|(layer, reading)| !reading.fits && refuses(*layer));
         let verdict = match self.wait {
             None => Verdict::Allowed,
             Some(wait) => Verdict::Denied {

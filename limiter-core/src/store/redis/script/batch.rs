@@ -167,11 +167,14 @@ impl Batch {
         }
     }
 
-    /// The position of a policy with the same name and parameters.
+    /// The position of a policy with the same name, parameters and role.
     fn find_policy(&self, policy: &Arc<Policy>) -> Option<u16> {
         let is_itself = |other: &Arc<Policy>| Arc::ptr_eq(other, policy);
-        let is_same =
-            |other: &Arc<Policy>| other.algorithm() == policy.algorithm() && other.key_prefix() == policy.key_prefix();
+        let is_same = |other: &Arc<Policy>| {
+            other.algorithm() == policy.algorithm()
+                && other.role() == policy.role()
+                && other.key_prefix() == policy.key_prefix()
+        };
         let at = self.policies.iter().position(is_itself);
         at.or_else(|| self.policies.iter().position(is_same)).map(position)
     }
@@ -248,7 +251,7 @@ impl Batch {
         let mut args = Vec::with_capacity(2 + self.policies.len());
         args.push(codec::policies(
             not_after,
-            self.policies.iter().map(|policy| policy.algorithm()).zip(keys_of),
+            self.policies.iter().map(|policy| &**policy).zip(keys_of),
         ));
         args.push(self.requests(&places));
         args.extend(

@@ -6,19 +6,17 @@ use bytes::Bytes;
 use crate::{
     algorithm::{Algorithm, Bucket, Counter, EXACT_MAX, Grid, Log, SubWindows, Summary, Window},
     clock::Timestamp,
+    policy::{Policy, Role},
 };
 
 /// The parameters of all policies, each with its number of counters, after the deadline (0: none).
-pub(super) fn policies<'a>(
-    not_after: Option<Timestamp>,
-    policies: impl Iterator<Item = (&'a Algorithm, u16)>,
-) -> Bytes {
+pub(super) fn policies<'a>(not_after: Option<Timestamp>, policies: impl Iterator<Item = (&'a Policy, u16)>) -> Bytes {
     let mut bytes = Vec::with_capacity(128);
     push(&mut bytes, not_after.map_or(0, Timestamp::as_micros));
-    for (algorithm, keys) in policies {
-        bytes.push(id(algorithm));
+    for (policy, keys) in policies {
+        bytes.push(id(policy.algorithm()) | role(policy.role()) << 4);
         bytes.extend_from_slice(&keys.to_le_bytes());
-        for parameter in algorithm.parameters() {
+        for parameter in policy.algorithm().parameters() {
             push(&mut bytes, parameter);
         }
     }
@@ -33,6 +31,16 @@ fn id(algorithm: &Algorithm) -> u8 {
         Algorithm::FixedWindow(_) => 3,
         Algorithm::SlidingWindowCounter(_) => 4,
         Algorithm::SlidingWindowLog(_) => 5,
+    }
+}
+
+/// The number of a role in the script.
+fn role(role: Role) -> u8 {
+    match role {
+        Role::Enforced => 0,
+        Role::ChargedAlways => 1,
+        Role::Shadow => 2,
+        Role::Candidate => 3,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     clock::Timestamp,
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS, Verdict, Wait},
+    policy::Role,
     store::StoreError,
 };
 
@@ -101,18 +102,22 @@ impl Batch {
     ) -> Result<Decision, StoreError> {
         let asks = &self.layers[layers];
         let layers: SmallVec<[Layer<'_>; INLINE_LAYERS]> = (asks.iter())
-            .map(|ask| Layer {
-                algorithm: self.policies[usize::from(self.keys[usize::from(ask.key)].policy)].algorithm(),
-                cost: ask.cost,
+            .map(|ask| {
+                let policy = &self.policies[usize::from(self.keys[usize::from(ask.key)].policy)];
+                Layer {
+                    algorithm: policy.algorithm(),
+                    role: policy.role(),
+                    cost: ask.cost,
+                }
             })
             .collect();
         let mut taken: SmallVec<[Counter; INLINE_LAYERS]> = asks
             .iter()
             .map(|ask| std::mem::take(&mut counters[usize::from(ask.key)]))
             .collect();
-        if verdict > 0 {
-            for (layer, counter) in layers.iter().zip(&mut taken) {
-                learn(layer, counter, times)?;
+        if verdict > 0 || layers.iter().any(|layer| !layer.role.is_enforced()) {
+            for (at, (layer, counter)) in layers.iter().zip(&mut taken).enumerate() {
+                learn(layer, counter, at < usize::from(verdict), times)?;
             }
         }
         let decision = decide(&layers, &mut taken, now);
@@ -123,13 +128,17 @@ impl Batch {
     }
 }
 
-/// Of a refused request, every log without room that has to wait for a unit not told of yet is told that one's time.
-fn learn(layer: &Layer<'_>, counter: &mut Counter, times: &mut Tail<'_>) -> Result<(), StoreError> {
-    if layer.cost <= layer.algorithm.free(counter) || layer.cost > layer.algorithm.limit() {
+/// Every log without room that has to wait for a unit not told of yet is told that one's time.
+/// `asked`: no layer before it refused.
+fn learn(layer: &Layer<'_>, counter: &mut Counter, asked: bool, times: &mut Tail<'_>) -> Result<(), StoreError> {
+    let free = layer.algorithm.free(counter);
+    if layer.cost <= free || layer.cost > layer.algorithm.limit() {
         return Ok(());
     }
     if let (Algorithm::SlidingWindowLog(algorithm), Counter::Log(log)) = (layer.algorithm, counter)
         && let Some(index) = algorithm.awaited(log, layer.cost)
+        // It is charged the rest for being refused, and has to wait for that too.
+        && let index = if asked && layer.role == Role::ChargedAlways { index + free } else { index }
         && let Log::Summary(summary) = &mut **log
         && summary.lacks(index)
     {

@@ -9,7 +9,7 @@ use crate::{
     algorithm::{Algorithm, Counter, Log},
     clock::Timestamp,
     decide::{Layer, decide},
-    decision::{Decision, Verdict},
+    decision::Decision,
     policy::Policy,
     settlement::{Change, Settlement},
     store::{Ask, StoreError},
@@ -145,6 +145,7 @@ impl Model {
         let layers: Vec<Layer<'_>> = (asks.iter())
             .map(|ask| Layer {
                 algorithm: ask.policy.algorithm(),
+                role: ask.policy.role(),
                 cost: ask.cost,
             })
             .collect();
@@ -163,7 +164,7 @@ impl Model {
             .collect();
         let decision = decide(&layers, &mut counters, now);
         for (index, (name, counter)) in names.into_iter().zip(counters).enumerate() {
-            if outdated[index] || (decision.verdict == Verdict::Allowed && layers[index].cost > 0) {
+            if outdated[index] || decision.readings[index].taken > 0 {
                 self.counters.insert(name, counter);
             }
         }
