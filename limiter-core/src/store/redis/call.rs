@@ -193,7 +193,7 @@ fn expire(waiters: &mut [Waiter], now: Timestamp) {
 
 /// Everyone is answered; `sent` and `received` say when.
 fn decided(
-    node: &Node,
+    node: &Arc<Node>,
     script_batch: &script::Batch,
     batch: Batch,
     replay: Replay,
@@ -211,6 +211,7 @@ fn decided(
         });
     }
     node.call_succeeded(received, took, batch.waiters.len());
+    node.repay_late();
     if replay.drift > 0 {
         context.drifted(replay.drift);
     }

@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    fallback::Debt,
+    fallback::{Debt, Fallback},
     settlement::{Change, Settlement},
     store::{Ask, Health, StoreError},
 };
@@ -304,6 +304,16 @@ impl Node {
             }
             self.context.changed.notify_waiters();
             self.flush();
+        }
+    }
+
+    /// Charges what the fallback admitted for calls that were late or lost, while this server decides others. At once: it
+    /// lets pass what comes back, and so do the shares, until it knows of them.
+    pub(super) fn repay_late(self: &Arc<Self>) {
+        // In a cluster the debts may be those of a server that is away, and looking through them is dear.
+        let has_debts = |fallback: &Arc<Fallback>| fallback.debtors() > 0;
+        if self.cluster.strong_count() == 0 && self.context.fallback.as_ref().is_some_and(has_debts) {
+            self.repay_if_well();
         }
     }
 
