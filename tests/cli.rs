@@ -173,7 +173,6 @@ fn what_is_not_built_yet_is_refused_and_not_ignored() {
     for (section, key) in [
         ("jwt: {jwks_file: keys.json}", "jwt"),
         ("tracing: {otlp: \"http://127.0.0.1:4317\"}", "tracing"),
-        ("responses: {cors: {allow_origin: \"*\"}}", "responses.cors"),
     ] {
         let (status, text) = check(&Settings::answering().section(section).to_yaml());
         assert_eq!(status, 2, "{section}: {text}");

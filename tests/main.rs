@@ -11,6 +11,7 @@ mod support;
 
 mod admin;
 mod admin_changes;
+mod answers;
 mod cases_arithmetic;
 mod cases_clock;
 mod cases_config;

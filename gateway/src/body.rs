@@ -103,6 +103,11 @@ impl Body {
         body
     }
 
+    /// Whether it is one of the gateway's own.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.source, Source::Own(_))
+    }
+
     fn of(source: Source) -> Self {
         Self { source, exchange: None }
     }

@@ -11,6 +11,7 @@ mod index;
 mod overrides;
 mod place;
 mod raw;
+mod responses;
 mod schema;
 mod suggest;
 #[cfg(test)]
@@ -24,12 +25,16 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
 use limiter_core::{Access, Policy, Servers};
 
-use crate::path::{Glob, Template};
+use crate::{
+    path::{Glob, Template},
+    rejection::Rejection,
+};
 
 pub use document::MAX_BYTES;
 pub use error::{ConfigError, Problem, Spot, render_warnings};
 pub use files::UsedFile;
 pub use overrides::Overrides;
+pub use responses::{LegacyReset, Responses};
 pub use schema::{docs, schema};
 
 /// Reads and checks a file.
@@ -308,6 +313,8 @@ pub struct Layer {
     pub matches: Match,
     /// Units a request takes.
     pub cost: u64,
+    /// What a request gets that it refuses. `None`: as [`Responses`] say.
+    pub rejection: Option<Rejection>,
 }
 
 /// A part of a layer's key.
@@ -370,27 +377,6 @@ pub struct Match {
     pub ips: Vec<IpNet>,
     /// This, as a whole, must not hold.
     pub not: Option<Box<Match>>,
-}
-
-/// `responses`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Responses {
-    /// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11). Default: true.
-    pub draft_11: bool,
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`. Default: true.
-    pub legacy: bool,
-    /// Default: epoch.
-    pub legacy_reset: LegacyReset,
-}
-
-/// What `X-RateLimit-Reset` says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LegacyReset {
-    /// Seconds since the Unix epoch.
-    #[default]
-    Epoch,
-    /// Seconds from now.
-    Delta,
 }
 
 /// `server`.

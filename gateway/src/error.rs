@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, sync::Arc};
 
-use limiter_core::{Decision, StoreError, Timestamp};
+use limiter_core::{Decision, StoreError, Timestamp, Verdict};
 use smallvec::SmallVec;
 
 use crate::path::BadPath;
@@ -63,6 +63,16 @@ pub(crate) struct RateLimited {
     pub(crate) decision: Decision,
     /// When it was asked for. What it says of waiting counts from here, so that a window that ends with a second still does.
     pub(crate) at: Timestamp,
+}
+
+impl RateLimited {
+    /// The layer that refuses: the first, in order, of those without room. `None` where all had some.
+    pub(crate) fn refused_by(&self) -> Option<u16> {
+        match self.decision.verdict {
+            Verdict::Denied { by, .. } => self.layers.get(by).copied(),
+            Verdict::Allowed => None,
+        }
+    }
 }
 
 /// Why a request cannot be read in one way only.

@@ -4,7 +4,7 @@ use std::{net::IpAddr, rc::Rc};
 
 use http::{
     HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{CONNECTION, CONTENT_TYPE, EXPECT},
+    header::{CONNECTION, CONTENT_TYPE, EXPECT, ORIGIN},
 };
 use hyper::body::Incoming;
 use limiter_core::Timestamp;
@@ -36,6 +36,8 @@ pub(crate) struct Exchange {
     /// Whether the client sends its body only once it is told to.
     pub(crate) waits_for_100: bool,
     is_http2: bool,
+    /// Who may read an answer of our own.
+    allow_origin: Option<HeaderValue>,
     pub(crate) method: Method,
     pub(crate) target: Uri,
     /// An index into the routes of the configuration.
@@ -83,6 +85,7 @@ impl Exchange {
             is_grpc: headers.get(CONTENT_TYPE).is_some_and(grpc),
             waits_for_100: headers.contains_key(EXPECT),
             is_http2,
+            allow_origin: view.snapshot.cors().and_then(|cors| cors.allowed(headers.get(ORIGIN))),
             method: request.method().clone(),
             target: request.uri().clone(),
             route: None,
@@ -105,6 +108,11 @@ impl Exchange {
         response
             .headers_mut()
             .insert(X_REQUEST_ID.clone(), self.request_id.clone());
+        if let Some(cors) = self.view.snapshot.cors()
+            && response.body().is_own()
+        {
+            cors.write(self.allow_origin.take(), response.headers_mut());
+        }
         if self.waits_for_100 && !self.is_http2 && !response.status().is_success() {
             // Whether the body comes after all is anybody's guess, so nothing else can come on this connection.
             let close = HeaderValue::from_static("close");

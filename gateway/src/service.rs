@@ -6,7 +6,7 @@
 //! 3. **dispatch** takes the snapshot once and looks for the route: a request that no route takes is refused before it is
 //!    charged.
 //! 4. **rate_limit**: before waiting, before a connection, before the body is read, so that a refusal is the cheapest
-//!    answer of all.
+//!    answer of all. A layer may send what it refuses to another upstream instead.
 //! 5. **upstream**: an endpoint, the head edited in place, the body streamed both ways.
 //! 6. On the way out the decision's fields are written, and observe closes with the body.
 //!
@@ -96,17 +96,23 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
     let view = Rc::clone(&exchange.view);
     let passed = check.finish(&view.snapshot).await?;
     let route = &view.snapshot.config.routes[route];
-    let mut response = match &route.target {
-        Target::Respond(respond) => fixed(respond),
-        Target::Upstream(index) => {
+    let degraded = passed.degraded();
+    if let Some(degraded) = degraded {
+        exchange.refused_by = Some(degraded.layer);
+    }
+    let elsewhere = degraded.map(|degraded| &degraded.upstream);
+    let mut response = match (elsewhere, &route.target) {
+        (None, Target::Respond(respond)) => fixed(respond),
+        (Some(index), _) | (None, Target::Upstream(index)) => {
             let upstream = &view.upstreams[*index];
-            let request = edited(exchange, request, upstream, host, path);
+            let degraded_by = degraded.map(|degraded| degraded.name.clone());
+            let request = edited(exchange, request, upstream, host, path, degraded_by);
             let worker = &exchange.conn().worker;
             let since = worker.now();
             let sent = upstream.send(request, route.timeout, since, &worker.deadlines).await;
             let status = rescue::upstream_status(&sent);
             view.snapshot.metrics.upstreams[*index].record(status, worker.now().since(since));
-            // Rescued here: what passed was charged, and is told so whoever answers.
+            // Rescued here: what the layers said is told whoever answers.
             sent.unwrap_or_else(|error| rescue::answer(exchange, error.into()))
         }
     };
@@ -160,6 +166,7 @@ fn edited(
     upstream: &Upstream,
     host: Option<HeaderValue>,
     path: Option<String>,
+    degraded_by: Option<HeaderValue>,
 ) -> Request<RequestBody> {
     rewrite::target(request.uri_mut(), path);
     let edit = Edit {
@@ -168,6 +175,7 @@ fn edited(
         forwarded_for: &exchange.conn().forwarded_for,
         peer_is_trusted: exchange.peer_is_trusted,
         request_id: exchange.request_id.clone(),
+        degraded_by,
     };
     rewrite::request(request.headers_mut(), edit);
     *request.version_mut() = Version::HTTP_11;

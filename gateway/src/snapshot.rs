@@ -19,10 +19,12 @@ use tokio::runtime::Handle;
 
 use crate::{
     config::{self, Config},
+    cors::Cors,
     descriptor::Layers,
     error::RateLimited,
     metrics::{LimitMetrics, Metrics, NO_ROUTE, Traffic},
     ratelimit_fields,
+    rejection::Rejection,
     route::Router,
     server::Connections,
     telemetry::Telemetry,
@@ -367,6 +369,18 @@ impl Snapshot {
     pub(crate) fn policies(&self, fact: &RateLimited) -> SmallVec<[&Arc<Policy>; 8]> {
         let layers = fact.layers.iter();
         layers.map(|&layer| self.layers.policy(usize::from(layer))).collect()
+    }
+
+    /// Who may read answers of the gateway's own, where something is to be said of that.
+    pub(crate) fn cors(&self) -> Option<&Cors> {
+        self.config.responses.cors.as_ref()
+    }
+
+    /// What a request gets that `layer` refuses. `None`: 429 and a problem document.
+    pub(crate) fn rejection(&self, layer: u16) -> Option<&Rejection> {
+        let own = self.config.limits.get(usize::from(layer));
+        own.and_then(|layer| layer.rejection.as_ref())
+            .or(self.config.responses.rejection.as_ref())
     }
 
     /// Tells the client how full the layers of a decision are.

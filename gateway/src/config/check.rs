@@ -9,6 +9,7 @@ mod key;
 mod limits;
 mod listeners;
 mod matching;
+mod responses;
 mod routes;
 mod sections;
 mod store;
@@ -38,7 +39,7 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
         client_ip: sections::client_ip(raw, cx),
         routes: routes::routes(raw, cx),
         limits: limits::limits(raw, on_failure, cx),
-        responses: sections::responses(raw, cx),
+        responses: responses::responses(raw, cx),
         server: sections::server(raw, cx),
         log: sections::log(raw, cx),
         upstreams,

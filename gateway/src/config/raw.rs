@@ -49,6 +49,12 @@ leaf! {
     Verb: "an HTTP method such as `GET`" { "method", Form::Pattern("^[^a-z ]+$") };
     /// One of a few words.
     Word: "a word" { "word", Form::Text };
+    /// The type of a body.
+    MediaType: "a media type such as `text/html; charset=utf-8`" { "media type", Form::Pattern("^[^/ ]+/[^/ ]+") };
+    /// Who serves a page, as browsers say it.
+    Origin: "`*`, or an origin such as `https://app.example.org`" {
+        "origin", Form::Pattern("^([*]|[a-z][a-z0-9+.-]*://[^/]+)$")
+    };
     /// A part of a key.
     KeyText: "a key such as `ip` or `header:x-user-id`" {
         "key",
@@ -312,7 +318,9 @@ mapping! {
         on_store_failure: Word { words: &["local", "open", "closed"], otherwise: "the store's", example: "open" },
         /// `allowed`, a refused request costs nothing, is the one value that this version has.
         charge: Short<Word, Anything> { words: &["allowed"], default: "allowed", example: "allowed" },
-    } later [candidate, overrides, overrides_file, lease, ban, rejection]
+        /// What the requests get that it refuses, in place of `responses.rejection`.
+        rejection: Rejection { otherwise: "as `responses.rejection`", example: "{status: 503}" },
+    } later [candidate, overrides, overrides_file, lease, ban]
 }
 
 mapping! {
@@ -335,7 +343,7 @@ mapping! {
 
 mapping! {
     /// `responses`.
-    Responses: "a mapping with `ratelimit_headers` and `legacy_reset`" {
+    Responses: "a mapping with keys such as `rejection` and `ratelimit_headers`" {
         /// `draft-11` (`RateLimit-Policy`, `RateLimit`), `legacy` (`X-RateLimit-Limit`, `-Remaining`, `-Reset`), both, or
         /// `[]`.
         ratelimit_headers: OneOrMany<Word> {
@@ -343,7 +351,49 @@ mapping! {
         },
         /// What `X-RateLimit-Reset` says: seconds since 1970 (`epoch`), or from now (`delta`).
         legacy_reset: Word { words: &["epoch", "delta"], default: "epoch", example: "delta" },
-    } later [rejection, cors]
+        /// What a request gets that a layer refuses, unless the layer has a `rejection` of its own.
+        rejection: Rejection {
+            otherwise: "429 and a problem document",
+            example: r#"{body: {content_type: text/plain, template: "retry in {{retry_after}} s"}}"#,
+        },
+        /// Lets scripts of other origins read the gateway's own answers.
+        cors: Cors { otherwise: "none", example: r#"{allow_origin: "https://app.example.org"}"# },
+    } later []
+}
+
+mapping! {
+    /// `responses.rejection`, and a layer's own.
+    Rejection: "a mapping with `status` and `body`, or with `upstream`" {
+        /// The status of a refusal.
+        status: Whole { range: (400, 599), default: "429", example: "503" },
+        /// `problem`, a problem document, or a body of your own.
+        body: Short<Word, RejectionBody> {
+            words: &["problem"], default: "problem",
+            example: r#"{content_type: application/json, template: '{"layer": {{layer}}, "retry": {{retry_after}}}'}"#,
+        },
+        /// Where the request goes instead of being refused. It stands alone.
+        upstream: Name { otherwise: "nowhere", example: "fallback" },
+    } later []
+}
+
+mapping! {
+    /// `rejection.body`.
+    RejectionBody: "`problem`, or a mapping with `content_type` and `template`" {
+        /// Of the body; it also says how values are escaped.
+        content_type: MediaType { required: true, example: r#""text/html; charset=utf-8""# },
+        /// The body. `{{NAME}}` is a value of the refusal.
+        template: Text { required: true, example: r#""<p>Too many requests: retry in {{retry_after}} s.""# },
+    } later []
+}
+
+mapping! {
+    /// `responses.cors`.
+    Cors: "a mapping with `allow_origin`" {
+        /// Whose scripts: `*` (everybody's), an origin, or a list of origins.
+        allow_origin: OneOrMany<Origin> {
+            required: true, example: r#"["https://app.example.org", "https://admin.example.org:8443"]"#,
+        },
+    } later []
 }
 
 mapping! {

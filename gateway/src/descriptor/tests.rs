@@ -60,6 +60,7 @@ fn layer(key: Vec<KeyPart>) -> config::Layer {
         on_missing_key: OnMissingKey::Ip,
         matches: Match::default(),
         cost: 1,
+        rejection: None,
     }
 }
 

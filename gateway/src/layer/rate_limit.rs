@@ -1,6 +1,6 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use limiter_core::{Checking, FallbackDecision, Outcome, StoreError, Timestamp, Verdict, store::Ask};
 use smallvec::SmallVec;
 
@@ -8,7 +8,9 @@ use crate::{
     descriptor::{Descriptor, Facts, KeyError},
     error::{BadRequest, Failure, LayerIds, RateLimited},
     metrics::LimitOutcome,
+    rejection::Rejection,
     snapshot::Snapshot,
+    upstream::rewrite::X_GATEWAY_DEGRADED,
     worker::Worker,
 };
 
@@ -22,7 +24,21 @@ pub(crate) struct Check {
 
 /// What the fields of an answer are written from. Empty where no layer applied, or none could be asked.
 #[derive(Debug, Default)]
-pub(crate) struct Passed(Option<RateLimited>);
+pub(crate) struct Passed {
+    fact: Option<RateLimited>,
+    degraded: Option<Degraded>,
+}
+
+/// A request that a layer refused, and that goes to another upstream instead.
+#[derive(Clone, Debug)]
+pub(crate) struct Degraded {
+    /// The layer.
+    pub(crate) layer: u16,
+    /// Its name.
+    pub(crate) name: HeaderValue,
+    /// An index into the upstreams of the configuration.
+    pub(crate) upstream: usize,
+}
 
 impl Check {
     /// Asks. What `facts` borrows is free again when this returns.
@@ -73,10 +89,10 @@ impl Check {
     /// Waits for the answer, where it is not there yet.
     ///
     /// # Errors
-    /// A layer has no room, or refuses everything while its store is away.
+    /// A layer has no room, and nothing else to do with the request; or it refuses everything while its store is away.
     pub(crate) async fn finish(self, snapshot: &Snapshot) -> Result<Passed, Failure> {
         let Some((checking, at)) = self.checking else {
-            return Ok(Passed(None));
+            return Ok(Passed::default());
         };
         let outcome = match checking {
             Checking::Ready(outcome) => outcome,
@@ -90,7 +106,7 @@ impl Check {
                     at,
                 };
                 record(&fact, snapshot, fact.layers.len());
-                verdict(fact)
+                verdict(fact, snapshot)
             }
             Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, at, snapshot),
         }
@@ -124,16 +140,36 @@ fn fallback(
             let layers = decided.iter().filter_map(|&at| asked.get(at).copied()).collect();
             let fact = RateLimited { layers, decision, at };
             record(&fact, snapshot, shared);
-            verdict(fact)
+            verdict(fact, snapshot)
         }
     }
 }
 
-fn verdict(fact: RateLimited) -> Result<Passed, Failure> {
-    match fact.decision.verdict {
-        Verdict::Denied { .. } => Err(Failure::RateLimited(Box::new(fact))),
-        Verdict::Allowed => Ok(Passed((!fact.layers.is_empty()).then_some(fact))),
+fn verdict(fact: RateLimited, snapshot: &Snapshot) -> Result<Passed, Failure> {
+    let mut degraded = None;
+    if let Verdict::Denied { .. } = fact.decision.verdict {
+        degraded = self::degraded(&fact, snapshot);
+        if degraded.is_none() {
+            return Err(Failure::RateLimited(Box::new(fact)));
+        }
     }
+    Ok(Passed {
+        fact: (!fact.layers.is_empty()).then_some(fact),
+        degraded,
+    })
+}
+
+/// Where a refused request goes instead, if the layer that refuses says so.
+fn degraded(fact: &RateLimited, snapshot: &Snapshot) -> Option<Degraded> {
+    let layer = fact.refused_by()?;
+    let Rejection::Degrade { upstream } = snapshot.rejection(layer)? else {
+        return None;
+    };
+    Some(Degraded {
+        layer,
+        name: HeaderValue::from_str(snapshot.limit_name(layer.into())?).ok()?,
+        upstream: *upstream,
+    })
 }
 
 /// Counts what each layer said. The first `shared` of them were asked in the store, the others in the fallback.
@@ -165,10 +201,18 @@ fn to_id(layer: usize) -> u16 {
 }
 
 impl Passed {
-    /// Tells the client how full its layers are.
+    /// Where the request goes instead of to its route's target.
+    pub(crate) fn degraded(&self) -> Option<&Degraded> {
+        self.degraded.as_ref()
+    }
+
+    /// Tells the client how full its layers are, and which of them sent it elsewhere.
     pub(crate) fn write_fields(&self, worker: &Worker, snapshot: &Snapshot, headers: &mut HeaderMap) {
-        if let Some(fact) = &self.0 {
+        if let Some(fact) = &self.fact {
             snapshot.write_ratelimit_fields(fact, worker.now(), headers);
+        }
+        if let Some(degraded) = &self.degraded {
+            headers.append(X_GATEWAY_DEGRADED.clone(), degraded.name.clone());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER},
@@ -12,6 +13,7 @@ use crate::{
     body::Body,
     error::{BadRequest, Failure, RateLimited, UpstreamError, causes},
     exchange::Exchange,
+    rejection::{self, Rejection, Values},
     worker::Worker,
 };
 
@@ -45,14 +47,16 @@ pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body
     let is_last = matches!(failure, Failure::BadRequest(BadRequest::Framing | BadRequest::Coding));
     let problem = problem(exchange, failure);
     if exchange.is_grpc
-        && let Some(code) = grpc_code(problem.status)
+        && let Some(code) = grpc_code(&problem)
     {
         return grpc(exchange, &problem, code);
     }
-    let mut response = Response::new(Body::own(document(exchange, &problem)));
+    let (content_type, body) =
+        designed(exchange, &problem).unwrap_or_else(|| (PROBLEM, document(exchange, &problem).into()));
+    let mut response = Response::new(Body::own(body));
     *response.status_mut() = problem.status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, PROBLEM);
+    headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, NO_STORE);
     write_waits(exchange, &problem, headers);
     if is_last {
@@ -81,11 +85,19 @@ pub(crate) fn unreadable(worker: &Worker, status: StatusCode) -> Vec<u8> {
     let id = worker.request_id();
     let id = std::str::from_utf8(&id).unwrap_or_default();
     let (code, title) = (status.as_u16(), status.canonical_reason().unwrap_or("Error"));
+    let mut readers = HeaderMap::new();
+    if let Some(cors) = worker.view().snapshot.cors() {
+        cors.write(cors.allowed(None), &mut readers);
+    }
+    let readers = readers
+        .iter()
+        .filter_map(|(name, value)| Some(format!("{name}: {}\r\n", value.to_str().ok()?)));
+    let readers: String = readers.collect();
     let body = format!("{{\"type\":\"{BLANK}\",\"title\":\"{title}\",\"status\":{code},\"instance\":\"{id}\"}}\n");
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {code} {title}\r\ncontent-type: application/problem+json\r\ncache-control: no-store\r\n\
-         x-request-id: {id}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+         x-request-id: {id}\r\n{readers}connection: close\r\ncontent-length: {length}\r\n\r\n"
     );
     (head + &body).into_bytes()
 }
@@ -163,13 +175,13 @@ fn layer_name(exchange: &Exchange, layer: usize) -> String {
 fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
     let mut problem = Problem {
         kind: QUOTA_EXCEEDED,
-        status: StatusCode::TOO_MANY_REQUESTS,
+        status: chosen(exchange, &refusal).map_or(StatusCode::TOO_MANY_REQUESTS, |answer| answer.status),
         detail: None,
         retry_after: None,
         refusal: None,
     };
     if let Verdict::Denied { by, wait } = refusal.decision.verdict {
-        exchange.refused_by = refusal.layers.get(by).copied();
+        exchange.refused_by = refusal.refused_by();
         problem.retry_after = wait.retry_after_secs();
         let policies = exchange.view.snapshot.policies(&refusal);
         if let (Some(policy), Some(reading)) = (policies.get(by), refusal.decision.readings.get(by)) {
@@ -188,10 +200,46 @@ fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
     problem
 }
 
+/// The answer that the layer which refuses, or else the configuration, has in place of the contract's.
+fn chosen<'a>(exchange: &'a Exchange, refusal: &RateLimited) -> Option<&'a rejection::Answer> {
+    match exchange.view.snapshot.rejection(refusal.refused_by()?)? {
+        Rejection::Answer(answer) => Some(answer),
+        Rejection::Degrade { .. } => None,
+    }
+}
+
+/// The body of a refusal, and its media type, where it is of the operator's design.
+fn designed(exchange: &Exchange, problem: &Problem) -> Option<(HeaderValue, Bytes)> {
+    let refusal = problem.refusal.as_deref()?;
+    let body = chosen(exchange, refusal)?.body.as_ref()?;
+    let Verdict::Denied { by, .. } = refusal.decision.verdict else {
+        return None;
+    };
+    let policies = exchange.view.snapshot.policies(refusal);
+    let (policy, reading) = policies.get(by).zip(refusal.decision.readings.get(by))?;
+    let algorithm = policy.algorithm();
+    let values = Values {
+        layer: policy.name(),
+        limit: algorithm.limit(),
+        window: ceil_secs(algorithm.window()),
+        remaining: reading.remaining,
+        retry_after: problem.retry_after,
+        detail: problem.detail.as_deref().unwrap_or_default(),
+        status: problem.status.as_u16(),
+        request_id: exchange.request_id.to_str().unwrap_or_default(),
+    };
+    Some((body.content_type.clone(), body.template.render(&values)))
+}
+
 /// The document itself: members in the order of the contract. Text is quoted as JSON.
 fn document(exchange: &Exchange, problem: &Problem) -> String {
     let mut json = String::with_capacity(384);
-    let title = problem.status.canonical_reason().unwrap_or("Error");
+    // A title is the type's (RFC 9457, section 3.1.4), so a refusal keeps its own under another status.
+    let titled = problem
+        .refusal
+        .as_ref()
+        .map_or(problem.status, |_| StatusCode::TOO_MANY_REQUESTS);
+    let title = titled.canonical_reason().unwrap_or("Error");
     let status = problem.status.as_u16();
     // Writing to a String does not fail.
     let mut write = |text: std::fmt::Arguments<'_>| json.write_fmt(text).unwrap_or_default();
@@ -241,11 +289,10 @@ fn write_waits(exchange: &Exchange, problem: &Problem, headers: &mut HeaderMap) 
 }
 
 /// gRPC's code for a refusal: RESOURCE_EXHAUSTED or UNAVAILABLE. Other failures stay HTTP's, which gRPC clients map.
-fn grpc_code(status: StatusCode) -> Option<u64> {
-    match status {
-        StatusCode::TOO_MANY_REQUESTS => Some(8),
+fn grpc_code(problem: &Problem) -> Option<u64> {
+    match problem.status {
         StatusCode::SERVICE_UNAVAILABLE => Some(14),
-        _ => None,
+        _ => problem.refusal.is_some().then_some(8),
     }
 }
 

@@ -12,6 +12,8 @@ fn responses() -> Responses {
         draft_11: true,
         legacy: true,
         legacy_reset: LegacyReset::Epoch,
+        rejection: None,
+        cors: None,
     }
 }
 

@@ -14,6 +14,8 @@ use http::{
 
 pub(crate) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Names the layer that refused a request, where it went to another upstream instead.
+pub(crate) static X_GATEWAY_DEGRADED: HeaderName = HeaderName::from_static("x-gateway-degraded");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -34,6 +36,8 @@ pub(crate) struct Edit<'a> {
     pub(crate) peer_is_trusted: bool,
     /// The request's id.
     pub(crate) request_id: HeaderValue,
+    /// The layer that refused it, where the request goes to another upstream instead.
+    pub(crate) degraded_by: Option<HeaderValue>,
 }
 
 /// Headers that a message may carry and that end here, as bits.
@@ -55,6 +59,7 @@ impl Found {
     const COOKIE: u16 = 1 << 11;
     const FORWARDED: u16 = 1 << 12;
     const X_REAL_IP: u16 = 1 << 13;
+    const X_GATEWAY_DEGRADED: u16 = 1 << 14;
 
     fn look(headers: &HeaderMap) -> Self {
         let mut found = 0;
@@ -82,6 +87,7 @@ impl Found {
             "proxy-connection" => Self::PROXY_CONNECTION,
             "http2-settings" => Self::HTTP2_SETTINGS,
             "x-real-ip" => Self::X_REAL_IP,
+            "x-gateway-degraded" => Self::X_GATEWAY_DEGRADED,
             _ => 0,
         }
     }
@@ -113,6 +119,9 @@ pub(crate) fn request(headers: &mut HeaderMap, edit: Edit<'_>) {
     };
     headers.insert(X_FORWARDED_FOR.clone(), forwarded_for);
     headers.insert(X_REQUEST_ID.clone(), edit.request_id);
+    if let Some(layer) = edit.degraded_by {
+        headers.append(X_GATEWAY_DEGRADED.clone(), layer);
+    }
 }
 
 fn strip_request(headers: &mut HeaderMap, found: Found, peer_is_trusted: bool) {
@@ -140,6 +149,9 @@ fn strip_request(headers: &mut HeaderMap, found: Found, peer_is_trusted: bool) {
         }
         if found.has(Found::X_REAL_IP) {
             headers.remove(&X_REAL_IP);
+        }
+        if found.has(Found::X_GATEWAY_DEGRADED) {
+            headers.remove(&X_GATEWAY_DEGRADED);
         }
     }
 }

@@ -16,7 +16,9 @@ use super::{
     context::{Context, name, one_of},
     key::key,
     matching::matches,
+    responses::rejection,
     store::ON_FAILURE,
+    upstreams,
 };
 
 /// Decisions name layers in 16 bits.
@@ -25,6 +27,7 @@ const MAX_LAYERS: usize = u16::MAX as usize;
 pub(super) fn limits(raw: &raw::Config, on_failure: OnFailure, cx: &mut Context<'_>) -> Vec<Layer> {
     let place = Place::Root.key("limits");
     let mut names = Names::default();
+    let upstreams = upstreams::names(raw);
     let mut layers = Vec::new();
     if let Some(list) = cx.shape(&place, &raw.limits) {
         if list.items.len() > MAX_LAYERS {
@@ -34,7 +37,7 @@ pub(super) fn limits(raw: &raw::Config, on_failure: OnFailure, cx: &mut Context<
             );
         }
         cx.each(&place, list, |cx, place, field| {
-            layers.extend(layer(place, field, on_failure, &mut names, cx));
+            layers.extend(layer(place, field, on_failure, &upstreams, &mut names, cx));
         });
     }
     layers
@@ -44,6 +47,7 @@ fn layer(
     place: &Place<'_>,
     field: &Field<raw::Limit>,
     on_failure: OnFailure,
+    upstreams: &[&str],
     names: &mut Names,
     cx: &mut Context<'_>,
 ) -> Option<Layer> {
@@ -72,6 +76,7 @@ fn layer(
         cx.wrong(&place.key("cost"), message);
     }
     let on_store_failure = cx.word(&place.key("on_store_failure"), &raw.on_store_failure, ON_FAILURE);
+    let rejection = rejection(&place.key("rejection"), &raw.rejection, upstreams, cx);
     unbuilt(place, raw, cx);
     let policy = Policy::new(name?, algorithm?, on_store_failure.unwrap_or(on_failure));
     Some(Layer {
@@ -80,6 +85,7 @@ fn layer(
         on_missing_key: on_missing_key.unwrap_or_default(),
         matches,
         cost: cost?,
+        rejection,
     })
 }
 

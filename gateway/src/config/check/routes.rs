@@ -11,11 +11,12 @@ use super::{
         Respond, Route, Target,
         place::Place,
         raw::{self, Field, Scalar},
-        suggest, units,
+        units,
     },
     Names,
     context::{Context, name, within},
     matching::{header_name, header_value, hosts, methods},
+    upstreams,
 };
 
 pub(super) fn routes(raw: &raw::Config, cx: &mut Context<'_>) -> Vec<Route> {
@@ -23,10 +24,7 @@ pub(super) fn routes(raw: &raw::Config, cx: &mut Context<'_>) -> Vec<Route> {
     let Some(list) = cx.shape(&place, &raw.routes) else {
         return Vec::new();
     };
-    let upstreams: Vec<&str> = match raw.upstreams.value() {
-        Some(named) => named.0.iter().map(|(name, _)| name.as_str()).collect(),
-        None => Vec::new(),
-    };
+    let upstreams = upstreams::names(raw);
     let mut names = Names::default();
     let mut routes = Vec::new();
     cx.each(&place, list, |cx, place, field| {
@@ -79,16 +77,7 @@ fn target(place: &Place<'_>, raw: &raw::Route, upstreams: &[&str], cx: &mut Cont
     } else if !raw.upstream.is_present() && !raw.respond.is_present() {
         cx.missing_both(place, ["upstream", "respond"]);
     }
-    let upstream = cx.read(&place.key("upstream"), &raw.upstream, |scalar| {
-        let wanted = scalar.to_string();
-        upstreams
-            .iter()
-            .position(|name| *name == wanted)
-            .ok_or_else(|| match upstreams {
-                [] => format!("there is no upstream `{wanted}`, expected it in `upstreams`"),
-                _ => format!("there is no upstream `{wanted}`{}", suggest::hint(&wanted, upstreams)),
-            })
-    });
+    let upstream = cx.read(&place.key("upstream"), &raw.upstream, upstreams::named(upstreams));
     let respond = respond(&place.key("respond"), &raw.respond, cx);
     match (upstream, respond) {
         (Some(upstream), _) => Target::Upstream(upstream),

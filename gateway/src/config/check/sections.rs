@@ -1,4 +1,4 @@
-//! `client_ip`, `responses`, `server` and `log`.
+//! `client_ip`, `server` and `log`.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,12 +6,12 @@ use ipnet::IpNet;
 
 use super::{
     super::{
-        ClientIp, ForwardingHeader, LegacyReset, Log, LogFormat, Responses, Server,
+        ClientIp, ForwardingHeader, Log, LogFormat, Server,
         place::Place,
         raw::{self, Scalar},
         units,
     },
-    context::{Context, one_of, within},
+    context::{Context, within},
 };
 
 pub(super) fn client_ip(raw: &raw::Config, cx: &mut Context<'_>) -> ClientIp {
@@ -66,34 +66,6 @@ fn canonical(network: IpNet) -> IpNet {
         _ => None,
     };
     mapped.unwrap_or(network)
-}
-
-pub(super) fn responses(raw: &raw::Config, cx: &mut Context<'_>) -> Responses {
-    let place = Place::Root.key("responses");
-    let default = raw::Responses::default();
-    let raw = cx.mapping(&place, &raw.responses).unwrap_or(&default);
-    let fields_place = place.key("ratelimit_headers");
-    let (mut draft_11, mut legacy) = (true, true);
-    if let Some(list) = cx.shape(&fields_place, &raw.ratelimit_headers) {
-        (draft_11, legacy) = (false, false);
-        cx.each(&fields_place, list, |cx, place, field| {
-            match cx.read(place, field, |scalar| {
-                one_of(scalar, &[("draft-11", true), ("legacy", false)])
-            }) {
-                Some(true) => draft_11 = true,
-                Some(false) => legacy = true,
-                None => {}
-            }
-        });
-    }
-    let resets = [("epoch", LegacyReset::Epoch), ("delta", LegacyReset::Delta)];
-    Responses {
-        draft_11,
-        legacy,
-        legacy_reset: cx
-            .word(&place.key("legacy_reset"), &raw.legacy_reset, &resets)
-            .unwrap_or_default(),
-    }
 }
 
 /// hyper takes no smaller buffer than 8 KiB; a larger head than 16 MiB is an attack.

@@ -7,7 +7,7 @@ use super::{
         Endpoint, Upstream,
         place::Place,
         raw::{self, Scalar, Short},
-        units,
+        suggest, units,
     },
     context::{Context, check_name, within},
 };
@@ -27,6 +27,26 @@ pub(super) fn upstreams(raw: &raw::Config, cx: &mut Context<'_>) -> Vec<Upstream
         upstreams.push(upstream(name, &place, field, cx));
     }
     upstreams
+}
+
+/// The names of all upstreams, as references count them.
+pub(super) fn names(raw: &raw::Config) -> Vec<&str> {
+    let named = raw.upstreams.value();
+    named.map_or_else(Vec::new, |named| {
+        named.0.iter().map(|(name, _)| name.as_str()).collect()
+    })
+}
+
+/// The place among `names` of the upstream that a value names.
+pub(super) fn named(names: &[&str]) -> impl Fn(&Scalar) -> Result<usize, String> {
+    |scalar| {
+        let wanted = scalar.to_string();
+        let found = names.iter().position(|name| *name == wanted);
+        found.ok_or_else(|| match names {
+            [] => format!("there is no upstream `{wanted}`, expected it in `upstreams`"),
+            _ => format!("there is no upstream `{wanted}`{}", suggest::hint(&wanted, names)),
+        })
+    }
 }
 
 fn upstream(name: &str, place: &Place<'_>, field: &raw::Field<raw::Upstream>, cx: &mut Context<'_>) -> Upstream {

@@ -63,6 +63,21 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
             json!({"routes": [{"path": "/a", "respond": {}}]}),
         ),
         ("Responses", "/responses", json!({"responses": {}})),
+        (
+            "Rejection",
+            "/responses/rejection",
+            json!({"upstreams": {"fallback": {"endpoints": url}}, "responses": {"rejection": {}}}),
+        ),
+        (
+            "RejectionBody",
+            "/responses/rejection/body",
+            json!({"responses": {"rejection": {"body": {"content_type": "text/plain", "template": "no"}}}}),
+        ),
+        (
+            "Cors",
+            "/responses/cors",
+            json!({"responses": {"cors": {"allow_origin": "*"}}}),
+        ),
         ("Server", "/server", json!({"server": {}})),
         ("Log", "/log", json!({"log": {}})),
     ];

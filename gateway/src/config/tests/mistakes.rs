@@ -703,6 +703,111 @@ admin: 127.0.0.1:9090
         "2:6: not YAML: illegal placement of ':' indicator",
     ),
     (
+        "key of a rejection",
+        "responses: {rejection: {stauts: 503}}
+",
+        "1:25: responses.rejection.stauts: unknown key, did you mean `status`?",
+    ),
+    (
+        "status that refuses nothing",
+        "responses: {rejection: {status: 200}}
+",
+        "1:33: responses.rejection.status: 200 is out of range, expected 400 to 599",
+    ),
+    (
+        "word for a body",
+        "responses: {rejection: {body: json}}
+",
+        "1:31: responses.rejection.body: `json` is not known here, expected `problem`",
+    ),
+    (
+        "body without its type, with a key too many",
+        "responses:
+  rejection:
+    body:
+      template: no
+      charset: utf-8
+",
+        "3:5: responses.rejection.body.content_type: is missing, expected a media type such as `text/html; charset=utf-8`
+5:7: responses.rejection.body.charset: unknown key, expected `content_type` or `template`",
+    ),
+    (
+        "type of nothing",
+        "responses: {rejection: {body: {content_type: json, template: no}}}
+",
+        "1:46: responses.rejection.body.content_type: `json` is not a media type, expected one such as `text/html; charset=utf-8`",
+    ),
+    (
+        "variable of a template",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    rejection:
+      body: {content_type: text/plain, template: 'wait {{retry-after}} s'}
+",
+        "7:50: limits[0].rejection.body.template: there is no variable `retry-after`, did you mean `retry_after`?",
+    ),
+    (
+        "variable that is not closed",
+        "responses: {rejection: {body: {content_type: text/plain, template: '{{limit}'}}}
+",
+        "1:68: responses.rejection.body.template: `{{` is not closed, expected `}}` behind a name, or `{{{{` for two braces",
+    ),
+    (
+        "template that makes no JSON",
+        "responses: {rejection: {body: {content_type: application/json, template: '{\"layer\": {{layer}}'}}}
+",
+        "1:74: responses.rejection.body.template: with values it is not JSON (EOF while parsing an object at line 1 column 16), expected JSON",
+    ),
+    (
+        "upstream of a rejection",
+        "upstreams: {orders: {endpoints: http://127.0.0.1:8000}}
+responses: {rejection: {upstream: order}}
+",
+        "2:35: responses.rejection.upstream: there is no upstream `order`, did you mean `orders`?",
+    ),
+    (
+        "upstream and an answer",
+        "upstreams: {orders: {endpoints: http://127.0.0.1:8000}}
+responses: {rejection: {upstream: orders, status: 503, body: problem}}
+",
+        "2:43: responses.rejection.status: `status` beside `upstream`, which answers instead, expected one of them
+2:56: responses.rejection.body: `body` beside `upstream`, which answers instead, expected one of them",
+    ),
+    (
+        "CORS for nobody in particular",
+        "responses: {cors: {}}
+",
+        "1:13: responses.cors.allow_origin: is missing, expected `*`, an origin such as `https://app.example.org`, or a list of origins",
+    ),
+    (
+        "origins that browsers never send",
+        "responses:
+  cors:
+    allow_origin: [a.example, https://a.example/, 'HTTPS://A.example:443', 'https://*.a.example', 'null', https://a.example/x]
+",
+        "3:20: responses.cors.allow_origin[0]: `a.example` is not an origin, expected `*`, or one such as `https://app.example.org`
+3:31: responses.cors.allow_origin[1]: `https://a.example/` is not what browsers send, expected `https://a.example`
+3:51: responses.cors.allow_origin[2]: `HTTPS://A.example:443` is not what browsers send, expected `https://a.example`
+3:76: responses.cors.allow_origin[3]: `https://*.a.example` is not an origin, expected `*`, or one such as `https://app.example.org`
+3:99: responses.cors.allow_origin[4]: `null` is every page without an origin, also an attacker's, expected `*`, or one such as `https://app.example.org`
+3:107: responses.cors.allow_origin[5]: `https://a.example/x` is not an origin, expected `*`, or one such as `https://app.example.org`",
+    ),
+    (
+        "everybody and somebody",
+        "responses: {cors: {allow_origin: [https://a.example, '*']}}
+",
+        "1:54: responses.cors.allow_origin[1]: `*` is everybody, expected it alone",
+    ),
+    (
+        "no origin",
+        "responses: {cors: {allow_origin: []}}
+",
+        "1:34: responses.cors.allow_origin: is empty, expected at least one origin",
+    ),
+    (
         "line at the wrong depth",
         "limits:
   - name: a

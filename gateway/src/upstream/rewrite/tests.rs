@@ -28,6 +28,7 @@ fn edited(lines: &[(&str, &str)], peer_is_trusted: bool) -> HeaderMap {
         forwarded_for: &HeaderValue::from_static("192.0.2.1"),
         peer_is_trusted,
         request_id: HeaderValue::from_static("id"),
+        degraded_by: None,
     };
     request(&mut headers, edit);
     headers
@@ -151,6 +152,7 @@ fn values_outside_ascii_pass_byte_for_byte() {
         forwarded_for: &HeaderValue::from_static("192.0.2.1"),
         peer_is_trusted: true,
         request_id: HeaderValue::from_static("id"),
+        degraded_by: None,
     };
     request(&mut headers, edit);
     assert_eq!(headers[&COOKIE].as_bytes(), b"caf\xc3\xa9; \xff\x80");
