@@ -5,33 +5,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Effect, Gateway, Redis, Relay, Trial, pause, redis::Reply, trial::BURST};
+use crate::support::{BURST, Gateway, Redis, Relay, Trial, pause, redis::Reply};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn outage(name: &'static str, forgotten: u32) -> Trial {
-    Trial {
-        name,
-        effect: Effect::Outage,
-        forgotten,
-        lasts: 3 * SECOND,
-    }
-}
-
-fn blip(name: &'static str) -> Trial {
-    Trial {
-        effect: Effect::Blip,
-        lasts: SECOND,
-        ..outage(name, 0)
-    }
-}
-
-fn unnoticed(name: &'static str) -> Trial {
-    Trial {
-        effect: Effect::None,
-        ..outage(name, 0)
-    }
-}
 
 fn store(address: std::net::SocketAddr) -> String {
     format!("url: \"redis://{address}/0\", prefix: f")
@@ -56,7 +32,8 @@ async fn relayed() -> (Redis, Relay, Gateway) {
 async fn killed_and_started_again() {
     let (redis, gateway) = direct().await;
     let begin = async || redis.kill();
-    outage("kill -9, started 3 s later", BURST)
+    Trial::outage("kill -9, started 3 s later")
+        .forgetting(BURST)
         .run(&gateway, begin, async || redis.start_again().await)
         .await;
 }
@@ -64,10 +41,7 @@ async fn killed_and_started_again() {
 #[tokio::test]
 async fn restarted() {
     let (redis, gateway) = direct().await;
-    let trial = Trial {
-        forgotten: BURST,
-        ..blip("restart")
-    };
+    let trial = Trial::blip("restart").forgetting(BURST);
     trial
         .run(&gateway, async || redis.start_again().await, async || {})
         .await;
@@ -76,7 +50,7 @@ async fn restarted() {
 #[tokio::test]
 async fn frozen() {
     let (redis, gateway) = direct().await;
-    outage("SIGSTOP, SIGCONT", 0)
+    Trial::outage("SIGSTOP, SIGCONT")
         .run(&gateway, async || redis.freeze(), async || redis.thaw())
         .await;
 }
@@ -84,7 +58,7 @@ async fn frozen() {
 #[tokio::test]
 async fn black_hole() {
     let (_redis, relay, gateway) = relayed().await;
-    outage("black hole", 0)
+    Trial::outage("black hole")
         .run(
             &gateway,
             async || relay.black_hole(true),
@@ -100,7 +74,7 @@ async fn every_connection_closed_at_once() {
         relay.refuse(true);
         relay.cut();
     };
-    outage("each connection closed at once", 0)
+    Trial::outage("each connection closed at once")
         .run(&gateway, refuse, async || relay.refuse(false))
         .await;
 }
@@ -108,7 +82,7 @@ async fn every_connection_closed_at_once() {
 #[tokio::test]
 async fn connections_cut_by_the_network() {
     let (_redis, relay, gateway) = relayed().await;
-    blip("every connection cut")
+    Trial::blip("every connection cut")
         .run(&gateway, async || relay.cut(), async || {})
         .await;
 }
@@ -117,7 +91,9 @@ async fn connections_cut_by_the_network() {
 async fn connections_cut_by_the_server() {
     let (redis, gateway) = direct().await;
     let kill = async || drop(redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await);
-    blip("CLIENT KILL TYPE normal").run(&gateway, kill, async || {}).await;
+    Trial::blip("CLIENT KILL TYPE normal")
+        .run(&gateway, kill, async || {})
+        .await;
 }
 
 #[tokio::test]
@@ -125,7 +101,7 @@ async fn latency() {
     let (_redis, relay, gateway) = relayed().await;
     // There and back: half of it each.
     let slow = async || relay.delay(Duration::from_millis(100));
-    outage("200 ms of latency", 0)
+    Trial::outage("200 ms of latency")
         .run(&gateway, slow, async || relay.delay(Duration::ZERO))
         .await;
 }
@@ -142,7 +118,7 @@ async fn out_of_memory() {
             "{refused:?}"
         );
     };
-    unnoticed("maxmemory reached, noeviction")
+    Trial::unnoticed("maxmemory reached, noeviction")
         .run(&gateway, fill, async || set("0").await)
         .await;
 }
@@ -156,7 +132,7 @@ async fn scripts_flushed() {
             pause(SECOND).await;
         }
     };
-    unnoticed("SCRIPT FLUSH each second")
+    Trial::unnoticed("SCRIPT FLUSH each second")
         .run(&gateway, flush, async || {})
         .await;
 }
@@ -168,7 +144,7 @@ async fn wrong_password() {
         assert!(redis.command(&["CONFIG", "SET", "requirepass", password]).await.is_ok());
         redis.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
     };
-    outage("wrong password", 0)
+    Trial::outage("wrong password")
         .run(&gateway, async || set("secret").await, async || set("").await)
         .await;
 }
@@ -180,7 +156,8 @@ async fn primary_becomes_a_replica() {
     let port = other.address().port().to_string();
     let follow = async |host: &str, port: &str| drop(redis.command(&["REPLICAOF", host, port]).await);
     // It takes over what the other holds: nothing.
-    outage("primary becomes replica, and back", BURST)
+    Trial::outage("primary becomes replica, and back")
+        .forgetting(BURST)
         .run(
             &gateway,
             async || follow("127.0.0.1", &port).await,
@@ -199,9 +176,6 @@ async fn old_primary_keeps_the_connections() {
         let port = other.address().port().to_string();
         redis.command(&["REPLICAOF", "127.0.0.1", &port]).await;
     };
-    let trial = Trial {
-        lasts: 2 * SECOND,
-        ..blip("replica promoted, old connections stay")
-    };
+    let trial = Trial::blip("replica promoted, old connections stay").lasting(2 * SECOND);
     trial.run(&gateway, promote, async || {}).await;
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use limiter_core::test_util::RedisCluster;
 
-use crate::support::{Effect, Gateway, Trial, redis::aside, trial::BURST};
+use crate::support::{BURST, Gateway, Trial, redis::aside};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LAYERS: [&str; 3] = ["local", "open", "closed"];
@@ -71,15 +71,6 @@ impl Spread {
     }
 }
 
-fn change(name: &'static str, forgotten: u32) -> Trial {
-    Trial {
-        name,
-        effect: Effect::Change,
-        forgotten,
-        lasts: Duration::ZERO,
-    }
-}
-
 #[tokio::test]
 async fn a_node_lost_that_has_a_replica() {
     let spread = Spread::over(RedisCluster::start).await;
@@ -94,7 +85,8 @@ async fn a_node_lost_that_has_a_replica() {
             .await;
     };
     // What was not yet with the replica is forgotten: a few ms of it.
-    change("cluster: a node with a replica killed", 5)
+    Trial::change("cluster: a node with a replica killed")
+        .forgetting(5)
         .run(&spread.gateway, kill, async || {})
         .await;
 }
@@ -112,10 +104,9 @@ async fn a_node_lost_that_has_none() {
             })
             .await;
     };
-    let trial = Trial {
-        lasts: 3 * SECOND,
-        ..change("cluster: a node without a replica killed, started 3 s later", BURST)
-    };
+    let trial = Trial::change("cluster: a node without a replica killed, started 3 s later")
+        .forgetting(BURST)
+        .lasting(3 * SECOND);
     trial.run(&spread.gateway, kill, restart).await;
     spread.others_are_unharmed().await;
 }
@@ -135,10 +126,7 @@ async fn slots_on_the_move() {
             })
             .await;
     };
-    let trial = Trial {
-        effect: Effect::None,
-        ..change("cluster: slots on the move", 0)
-    };
+    let trial = Trial::unnoticed("cluster: slots on the move").lasting(Duration::ZERO);
     trial.run(&spread.gateway, migrate, async || {}).await;
 }
 
@@ -153,7 +141,7 @@ async fn failover_by_order() {
             })
             .await;
     };
-    change("cluster: failover by order", 0)
+    Trial::change("cluster: failover by order")
         .run(&spread.gateway, order, async || {})
         .await;
 }

@@ -1,25 +1,16 @@
 //! The fault matrix with a primary, its replica and three sentinels.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use limiter_core::test_util::RedisSentinels;
 
-use crate::support::{Effect, Gateway, Trial, redis::aside, trial::BURST};
+use crate::support::{BURST, Gateway, Trial, redis::aside};
 
 async fn start() -> (Arc<RedisSentinels>, Gateway) {
     let all = Arc::new(aside(RedisSentinels::start).await);
     let settings = Trial::settings(&format!("url: \"{}\", prefix: f", all.url()));
     let gateway = Gateway::with(&settings).start().await;
     (all, gateway)
-}
-
-fn change(name: &'static str, forgotten: u32) -> Trial {
-    Trial {
-        name,
-        effect: Effect::Change,
-        forgotten,
-        lasts: Duration::ZERO,
-    }
 }
 
 #[tokio::test]
@@ -34,7 +25,8 @@ async fn primary_killed() {
         .await;
     };
     // What was not yet with the replica is forgotten: a few ms of it.
-    change("sentinel: primary killed", 5)
+    Trial::change("sentinel: primary killed")
+        .forgetting(5)
         .run(&gateway, kill, async || {})
         .await;
 }
@@ -62,7 +54,8 @@ async fn primary_frozen() {
         })
         .await;
     };
-    change("sentinel: primary frozen, and back", 5)
+    Trial::change("sentinel: primary frozen, and back")
+        .forgetting(5)
         .run(&gateway, freeze, thaw)
         .await;
 }
@@ -80,7 +73,8 @@ async fn failover_by_order() {
         .await;
     };
     // The old primary takes writes until it is told: what it counts is forgotten, and a burst at most is free at the new one.
-    change("sentinel: failover by order", BURST)
+    Trial::change("sentinel: failover by order")
+        .forgetting(BURST)
         .run(&gateway, order, async || {})
         .await;
 }

@@ -4,9 +4,7 @@ use std::{path::Path, time::Duration};
 
 use limiter_core::test_util::RedisServer;
 
-use crate::support::{DEADLINE, Effect, Gateway, Redis, Settings, Trial, trial::BURST, wait_for};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::{BURST, DEADLINE, Gateway, Redis, Settings, Trial, wait_for};
 
 /// Counts there: the server's TLS port, trusting this authority, and showing the client's certificate or none.
 fn settings(redis: &Redis, ca: &Path, certified: bool) -> Settings {
@@ -31,12 +29,7 @@ async fn start(redis: &Redis, certified: bool) -> Gateway {
 async fn nothing_happens() {
     let redis = Redis::start_as(RedisServer::start_tls).await;
     let gateway = start(&redis, false).await;
-    let trial = Trial {
-        name: "TLS: nothing",
-        effect: Effect::None,
-        forgotten: 0,
-        lasts: SECOND,
-    };
+    let trial = Trial::unnoticed("TLS: nothing").lasting(Duration::from_secs(1));
     trial.run(&gateway, async || {}, async || {}).await;
 }
 
@@ -44,12 +37,7 @@ async fn nothing_happens() {
 async fn killed_and_started_again_with_certified_clients() {
     let redis = Redis::start_as(RedisServer::start_tls_for_certified_clients).await;
     let gateway = start(&redis, true).await;
-    let trial = Trial {
-        name: "TLS with client certificates: kill -9, started 3 s later",
-        effect: Effect::Outage,
-        forgotten: BURST,
-        lasts: 3 * SECOND,
-    };
+    let trial = Trial::outage("TLS with client certificates: kill -9, started 3 s later").forgetting(BURST);
     trial
         .run(&gateway, async || redis.kill(), async || redis.start_again().await)
         .await;

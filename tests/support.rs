@@ -31,7 +31,7 @@ pub(crate) use raw::Raw;
 pub(crate) use redis::Redis;
 pub(crate) use relay::Relay;
 pub(crate) use settings::Settings;
-pub(crate) use trial::{Effect, Trial};
+pub(crate) use trial::{BURST, Trial};
 pub(crate) use wait::{DEADLINE, pause, wait_for};
 pub(crate) use wall_clock::WallClock;
 pub(crate) use ways::Way;

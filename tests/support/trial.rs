@@ -33,7 +33,7 @@ const POLICIES: [&str; 3] = ["local", "open", "closed"];
 
 /// How much the gateway has to notice of what happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+enum Effect {
     /// Nothing.
     None,
     /// Some decisions are the policy's, within a second of its beginning.
@@ -48,12 +48,12 @@ pub(crate) enum Effect {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
     /// As the table calls it.
-    pub(crate) name: &'static str,
-    pub(crate) effect: Effect,
+    name: &'static str,
+    effect: Effect,
     /// How much of what was used the servers may forget: that may pass again.
-    pub(crate) forgotten: u32,
+    forgotten: u32,
     /// How long it lasts.
-    pub(crate) lasts: Duration,
+    lasts: Duration,
 }
 
 /// What was seen of a trial, to be judged.
@@ -71,6 +71,55 @@ struct Seen {
 }
 
 impl Trial {
+    /// For 3 s the store cannot be asked.
+    pub(crate) fn outage(name: &'static str) -> Self {
+        Self {
+            name,
+            effect: Effect::Outage,
+            forgotten: 0,
+            lasts: Duration::from_secs(3),
+        }
+    }
+
+    /// Something that is over in a moment.
+    pub(crate) fn blip(name: &'static str) -> Self {
+        Self {
+            effect: Effect::Blip,
+            lasts: Duration::from_secs(1),
+            ..Self::outage(name)
+        }
+    }
+
+    /// Something that is not to be noticed.
+    pub(crate) fn unnoticed(name: &'static str) -> Self {
+        Self {
+            effect: Effect::None,
+            ..Self::outage(name)
+        }
+    }
+
+    /// Another server takes over, for as long as that takes.
+    pub(crate) fn change(name: &'static str) -> Self {
+        Self {
+            effect: Effect::Change,
+            lasts: Duration::ZERO,
+            ..Self::outage(name)
+        }
+    }
+
+    /// The servers may forget so many units of what was used.
+    pub(crate) fn forgetting(self, units: u32) -> Self {
+        Self {
+            forgotten: units,
+            ..self
+        }
+    }
+
+    /// It lasts so long.
+    pub(crate) fn lasting(self, lasts: Duration) -> Self {
+        Self { lasts, ..self }
+    }
+
     /// A gateway with the three policies that counts in this `store`: what stands behind `store: {redis: {`.
     pub(crate) fn settings(store: &str) -> Settings {
         let layer = |policy: &str| {
