@@ -19,6 +19,7 @@ pub(crate) struct Load {
     began: Instant,
     stop: watch::Sender<bool>,
     clients: Vec<JoinHandle<Vec<Answered>>>,
+    stall: JoinHandle<Duration>,
 }
 
 /// What became of a request.
@@ -56,7 +57,12 @@ impl Load {
                 })
             })
             .collect();
-        Self { began, stop, clients }
+        Self {
+            began,
+            stall: tokio::spawn(worst_stall(stop.subscribe())),
+            stop,
+            clients,
+        }
     }
 
     /// How long it has been going on.
@@ -66,14 +72,31 @@ impl Load {
 
     /// Ends it, and gives all that became of it, in the order of sending.
     pub(crate) async fn stop(self) -> Vec<Answered> {
+        self.stop_and_measure().await.0
+    }
+
+    /// As `stop`, with the longest time for which the machine did not let the clients run.
+    pub(crate) async fn stop_and_measure(self) -> (Vec<Answered>, Duration) {
         self.stop.send_replace(true);
         let mut all = Vec::new();
         for client in self.clients {
             all.extend(client.await.unwrap());
         }
         all.sort_by_key(|answered| answered.sent);
-        all
+        (all, self.stall.await.unwrap())
     }
+}
+
+/// By how much a pause of 5 ms was longer, at worst.
+async fn worst_stall(stopped: watch::Receiver<bool>) -> Duration {
+    const TICK: Duration = Duration::from_millis(5);
+    let mut worst = Duration::ZERO;
+    while !*stopped.borrow() {
+        let began = Instant::now();
+        tokio::time::sleep(TICK).await;
+        worst = worst.max(began.elapsed().saturating_sub(TICK));
+    }
+    worst
 }
 
 impl Answered {
