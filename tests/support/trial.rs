@@ -238,9 +238,9 @@ impl Seen {
         let allowed = match POLICIES[policy] {
             // One gateway: without the store it goes on from what it last saw, and the store is told of it.
             "local" => self.always_asked(),
-            // On a cluster only some layers may be without their node.
-            "open" if self.fallback[policy] < f64::from(BURST) => self.always_asked() + self.fallback[policy],
-            "open" => self.store_allows() + self.fallback[policy],
+            "open" if self.trial.effect == Effect::Outage => self.store_allows() + self.fallback[policy],
+            // It was not away for all layers alike.
+            "open" => self.always_asked() + self.fallback[policy],
             _ => self.store_allows(),
         };
         (passed, allowed)

@@ -231,7 +231,7 @@ impl RedisCluster {
                     && takes_commands(node)
                     && told.len() == self.nodes.len()
                     && told.iter().all(|told| told.is_well)
-                    && (!is_replica || node.info("master_link_status").as_deref() == Some("up"))
+                    && (!is_replica || node.is_in_sync())
                     && told.iter().filter(|told| told.is_primary).count() == PRIMARIES
             })
         });

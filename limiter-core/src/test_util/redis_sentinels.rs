@@ -201,7 +201,7 @@ impl RedisSentinels {
                 && self.sentinels.iter().all(knows_all)
                 && self.primary().info("role").as_deref() == Some("master")
                 && self.replica().info("master_port") == Some(ports[0].to_string())
-                && self.replica().info("master_link_status").as_deref() == Some("up")
+                && self.replica().is_in_sync()
         });
     }
 }

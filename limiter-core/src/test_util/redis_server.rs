@@ -281,9 +281,7 @@ impl RedisServer {
     /// A field of `INFO`, such as `role`; none where the server is gone or does not tell it.
     #[must_use]
     pub fn info(&self, field: &str) -> Option<String> {
-        let text = self.try_command(&["INFO"]).ok()?;
-        let mut fields = text.text()?.lines().filter_map(|line| line.split_once(':'));
-        fields.find_map(|(name, value)| (name == field).then(|| value.to_owned()))
+        info_of(self.port, field)
     }
 
     /// Waits until it is a replica that has all that its primary holds.
@@ -291,9 +289,22 @@ impl RedisServer {
     /// # Panics
     /// Where that does not come to be.
     pub fn wait_until_in_sync(&self) {
-        wait_until("a replica in step with its primary", || {
-            self.info("master_link_status").as_deref() == Some("up")
-        });
+        wait_until("a replica in step with its primary", || self.is_in_sync());
+    }
+
+    /// Whether it is a replica that has what its primary held, and is sent what is new.
+    ///
+    /// Asks the primary: it sends a replica that thinks itself in step nothing before it has heard of it once.
+    pub(super) fn is_in_sync(&self) -> bool {
+        let acknowledged = || {
+            let primary = self.info("master_port")?.parse().ok()?;
+            let mut replicas = (0..3).filter_map(|number| info_of(primary, &format!("slave{number}")));
+            let own = format!(",port={},", self.port);
+            let line = replicas.find(|line| line.contains(&own))?;
+            let offset = line.split(',').find_map(|part| part.strip_prefix("offset="))?;
+            offset.parse::<u64>().ok()
+        };
+        self.info("master_link_status").as_deref() == Some("up") && acknowledged() > Some(0)
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
@@ -345,8 +356,10 @@ impl RedisServer {
         } else {
             // A replica leaves what it was sent.
             drop(fs::remove_file(self.dir.path().join("dump.rdb")));
-            // A replica is filled at once: else the primary waits 5 s for more of them to come.
+            // A replica is filled at once: else the primary waits 5 s for more of them to come. And it has something to
+            // acknowledge within a second.
             command.args(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
+            command.args(["--repl-ping-replica-period", "1"]);
         }
         command
             .args([
@@ -366,6 +379,12 @@ impl RedisServer {
             .stderr(File::create(self.dir.path().join("stderr"))?)
             .spawn()
     }
+}
+
+fn info_of(port: u16, field: &str) -> Option<String> {
+    let text = redis_command(port, &["INFO"]).ok()?;
+    let mut fields = text.text()?.lines().filter_map(|line| line.split_once(':'));
+    fields.find_map(|(name, value)| (name == field).then(|| value.to_owned()))
 }
 
 impl Drop for RedisServer {
