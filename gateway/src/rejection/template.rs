@@ -131,12 +131,16 @@ impl Template {
             rest = behind;
         }
         pieces.text(rest);
+        if form == Form::Json && pieces.splits_escape {
+            return Err(BadTemplate::NotJson("a variable within an escape".into()));
+        }
         let template = pieces.finish(form);
         template.check()?;
         Ok(template)
     }
 
-    /// What is JSON with some values is JSON with all: numbers are numbers, texts are strings or within one.
+    /// What is JSON with these values is JSON with all: numbers are numbers, texts are strings or within one, and none of
+    /// these numbers can be a part of a longer one where another could not.
     fn check(&self) -> Result<(), BadTemplate> {
         if self.form != Form::Json {
             return Ok(());
@@ -146,7 +150,7 @@ impl Template {
                 layer: "user",
                 limit: 100,
                 window: 60,
-                remaining: 10,
+                remaining: 0,
                 retry_after,
                 detail: "limit \"user\"",
                 status: 429,
@@ -186,6 +190,8 @@ struct Pieces {
     text: String,
     text_bytes: usize,
     quotes: Quotes,
+    /// Whether a variable stands within an escape of JSON.
+    splits_escape: bool,
 }
 
 impl Pieces {
@@ -200,6 +206,7 @@ impl Pieces {
             return Err(BadTemplate::Unknown(name.chars().take(80).collect()));
         };
         self.end_text();
+        self.splits_escape |= self.quotes.escape != Escape::No;
         self.pieces.push(Piece::Value {
             of: *of,
             in_string: self.quotes.is_open,
@@ -228,18 +235,32 @@ impl Pieces {
 #[derive(Debug, Default)]
 struct Quotes {
     is_open: bool,
-    is_escaped: bool,
+    escape: Escape,
+}
+
+/// Whether a place in a string of JSON is within an escape (RFC 8259, section 7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Escape {
+    #[default]
+    No,
+    /// Behind the backslash.
+    Begun,
+    /// With so many hex digits to come.
+    Digits(u8),
 }
 
 impl Quotes {
     fn pass(&mut self, text: &str) {
         for byte in text.bytes() {
-            match byte {
-                _ if self.is_escaped => self.is_escaped = false,
-                b'\\' if self.is_open => self.is_escaped = true,
-                b'"' => self.is_open = !self.is_open,
-                _ => {}
-            }
+            self.escape = match (self.escape, byte) {
+                (Escape::Begun, b'u') => Escape::Digits(4),
+                (Escape::Digits(left @ 2..), _) => Escape::Digits(left - 1),
+                (Escape::No, b'\\') if self.is_open => Escape::Begun,
+                _ => {
+                    self.is_open ^= byte == b'"' && self.escape == Escape::No;
+                    Escape::No
+                }
+            };
         }
     }
 }
@@ -316,6 +337,8 @@ fn write_markup(text: &str, to: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const VALUES: Values<'_> = Values {
@@ -406,9 +429,45 @@ mod tests {
             "{\"a\": x{{layer}}}",
             "{\"a\": \"{{layer}}}",
             "{\"a\": 1{{retry_after}}}",
+            r#"{"a": {{remaining}}{{limit}}}"#,
+            r#""\u00{{limit}}""#,
+            r#""\{{status}}""#,
         ] {
             assert!(Template::new("application/json", text).is_err(), "{text}");
             assert_eq!(Template::new("text/plain", text).is_err(), text == "{{layer}", "{text}");
+        }
+    }
+
+    /// Pieces of which some make JSON together.
+    fn fragment() -> impl Strategy<Value = String> {
+        let name = prop::sample::select(Template::NAMES.to_vec()).prop_map(|name| format!("{{{{{name}}}}}"));
+        let text = prop::sample::select(vec![
+            "\"", "\"", "\\", "\\\"", "\\u", "00", "-", ".", "[", "]", ",", " ", "x", "{{{{", "null",
+        ]);
+        prop_oneof![3 => name, 4 => text.prop_map(str::to_owned)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn what_is_taken_as_json_makes_json(
+            fragments in prop::collection::vec(fragment(), 1..7),
+            limit in 1..1u64 << 53,
+            remaining in 0..200u64,
+            retry_after in prop::option::of(1..100_000u64),
+            layer in "[A-Za-z0-9_.-]{1,8}",
+            detail in any::<String>(),
+        ) {
+            let text = fragments.concat();
+            let values = Values { layer: &layer, limit, remaining, retry_after, detail: &detail, ..VALUES };
+            for text in [format!("\"{text}\""), format!("[{text}]"), text] {
+                if let Ok(template) = Template::new("application/json", &text) {
+                    let body = template.render(&values);
+                    let read = serde_json::from_slice::<serde_json::Value>(&body);
+                    prop_assert!(read.is_ok(), "{text} gave {body:?}");
+                }
+            }
         }
     }
 

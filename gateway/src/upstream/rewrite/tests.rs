@@ -21,6 +21,11 @@ fn lines(headers: &HeaderMap) -> Vec<String> {
 }
 
 fn edited(lines: &[(&str, &str)], peer_is_trusted: bool) -> HeaderMap {
+    edited_by(lines, peer_is_trusted, None)
+}
+
+/// `layer`: the one that refused the request, if it is degraded.
+fn edited_by(lines: &[(&str, &str)], peer_is_trusted: bool, layer: Option<&'static str>) -> HeaderMap {
     let mut headers = map(lines);
     let edit = Edit {
         host: HeaderValue::from_static("api.example"),
@@ -28,7 +33,7 @@ fn edited(lines: &[(&str, &str)], peer_is_trusted: bool) -> HeaderMap {
         forwarded_for: &HeaderValue::from_static("192.0.2.1"),
         peer_is_trusted,
         request_id: HeaderValue::from_static("id"),
-        degraded_by: None,
+        degraded_by: layer.map(HeaderValue::from_static),
     };
     request(&mut headers, edit);
     headers
@@ -158,6 +163,22 @@ fn values_outside_ascii_pass_byte_for_byte() {
     assert_eq!(headers[&COOKIE].as_bytes(), b"caf\xc3\xa9; \xff\x80");
     let others: Vec<_> = headers.get_all("x-other").iter().map(HeaderValue::as_bytes).collect();
     assert_eq!(others, [b"caf\xc3\xa9".as_slice(), b"\xff\x80"]);
+}
+
+#[test]
+fn only_trusted_peers_say_that_a_request_is_degraded() {
+    let theirs = [("x-gateway-degraded", "theirs"), ("connection", "x-gateway-degraded")];
+    let marks = |lines: &[_], peer_is_trusted, layer| {
+        let headers = edited_by(lines, peer_is_trusted, layer);
+        let marks = headers.get_all(&X_GATEWAY_DEGRADED).iter();
+        marks.map(|mark| mark.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(marks(&theirs[..1], false, None).is_empty());
+    assert_eq!(marks(&theirs[..1], true, None), ["theirs"]);
+    assert_eq!(marks(&theirs[..1], false, Some("ours")), ["ours"]);
+    assert_eq!(marks(&theirs[..1], true, Some("ours")), ["theirs", "ours"]);
+    // It cannot be taken out as a field of the connection.
+    assert_eq!(marks(&theirs, true, Some("ours")), ["ours"]);
 }
 
 #[test]
