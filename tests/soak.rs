@@ -75,9 +75,9 @@ const FAULTS: [Fault; 10] = [
 impl Fault {
     /// Happens, for so long.
     async fn happen(self, time: Duration, redis: &Redis, relay: &Relay) {
-        let order = async |words: &[&str]| match redis.command(words).await {
-            Reply::Error(error) => panic!("{words:?}: {error}"),
-            _ => (),
+        let order = async |words: &[&str]| {
+            let reply = redis.command(words).await;
+            assert!(!matches!(reply, Reply::Error(_)), "{words:?}: {reply:?}");
         };
         match self {
             Self::Killed => redis.kill(),
