@@ -8,9 +8,6 @@ use std::{fmt, str};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-/// A longer value is hashed.
-const MAX_BARE_LEN: usize = 64;
-
 /// Bytes kept of a hash: 128 bits, so that no two of any realistic number of values meet.
 const HASH_LEN: usize = 16;
 
@@ -86,6 +83,9 @@ pub enum Part<'a> {
 }
 
 impl Key {
+    /// Bytes of a value at most: a longer one is hashed.
+    pub const BARE_MAX: usize = 64;
+
     /// An empty buffer, to be filled by [`Key::push`].
     #[must_use]
     pub const fn new() -> Self {
@@ -99,10 +99,7 @@ impl Key {
 
     /// Adds a part. Different lists of parts always give different keys.
     pub fn push(&mut self, part: Part<'_>, hasher: &KeyHasher) {
-        // No part is encoded as nothing, so an empty buffer means that this is the first.
-        if !self.0.is_empty() {
-            self.0.push('|');
-        }
+        self.begin_part();
         match part {
             Part::Global => self.0.push('*'),
             Part::Value(value) => self.push_value(value, hasher),
@@ -114,6 +111,26 @@ impl Key {
         }
     }
 
+    /// Adds a part as it is printed, `~ip:192.0.2.1`, or the beginning of one: to look keys up that were printed before.
+    pub fn push_printed(&mut self, text: &str) {
+        self.begin_part();
+        self.0.push_str(text);
+    }
+
+    /// Adds what the parts have in common whose values begin with `value` and are not hashed: to look for keys that begin
+    /// so. Nothing is added after it.
+    pub fn push_beginning(&mut self, value: &[u8]) {
+        self.begin_part();
+        self.push_bare(value);
+    }
+
+    fn begin_part(&mut self) {
+        // No part is encoded as nothing, so an empty buffer means that this is the first.
+        if !self.0.is_empty() {
+            self.0.push('|');
+        }
+    }
+
     /// The encoded text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -121,11 +138,18 @@ impl Key {
     }
 
     fn push_value(&mut self, value: &[u8], hasher: &KeyHasher) {
-        if value.len() > MAX_BARE_LEN {
+        if value.len() > Self::BARE_MAX {
             return self.push_hash(value, hasher);
         }
+        match value {
+            [] => self.0.push_str("\\e"),
+            value => self.push_bare(value),
+        }
+    }
+
+    fn push_bare(&mut self, value: &[u8]) {
         match (value, str::from_utf8(value)) {
-            ([], _) => self.0.push_str("\\e"),
+            ([], _) => {}
             ([first, ..], Ok(text)) if !marks(*first) && value.iter().all(|byte| is_bare(*byte)) => {
                 self.0.push_str(text);
             }

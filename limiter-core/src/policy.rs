@@ -74,6 +74,21 @@ impl Policy {
         Self { role, ..self }
     }
 
+    /// The same policy with other parameters of its algorithm, for some of its counters: those are named as ever.
+    #[must_use]
+    pub fn with_algorithm(&self, algorithm: impl Into<Algorithm>) -> Self {
+        let algorithm = algorithm.into();
+        debug_assert_eq!(
+            algorithm.tag(),
+            self.algorithm.tag(),
+            "another algorithm has other counters"
+        );
+        Self {
+            algorithm,
+            ..self.clone()
+        }
+    }
+
     /// Its name, unique among the policies that share a store.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
