@@ -38,6 +38,7 @@ mod harness;
 mod layers;
 mod matching;
 mod outage;
+mod overrides;
 mod proxy;
 mod redis_manual;
 mod regression;

@@ -14,6 +14,7 @@ mod raw;
 mod responses;
 mod schema;
 mod suggest;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -36,6 +37,7 @@ pub use files::UsedFile;
 pub use overrides::Overrides;
 pub use responses::{LegacyReset, Responses};
 pub use schema::{docs, schema};
+pub use terms::{KeyPattern, KeyValue, Override, Terms};
 
 /// Reads and checks a file.
 ///
@@ -103,7 +105,7 @@ pub fn parse_with(file: &str, text: &str, lookup: &dyn Fn(&str) -> Option<String
     // Editors of Windows write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut problems = Vec::new();
-    let document = match document::read(text, lookup, &mut problems) {
+    let document = match document::read(text, "a configuration", lookup, &mut problems) {
         Ok(document) => document,
         Err(problem) => {
             problems.push(problem);
@@ -111,7 +113,7 @@ pub fn parse_with(file: &str, text: &str, lookup: &dyn Fn(&str) -> Option<String
         }
     };
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
-    let mut cx = check::Context::new(&document.index, folder, problems, document.unreplaced);
+    let mut cx = check::Context::new(&document.index, folder, lookup, problems, document.unreplaced);
     let checked = match raw::Field::<raw::Config>::read(document.value) {
         raw::Field::Is(raw) => check::check(&raw, &mut cx),
         wrong => {
@@ -119,7 +121,7 @@ pub fn parse_with(file: &str, text: &str, lookup: &dyn Fn(&str) -> Option<String
             None
         }
     };
-    checked.ok_or_else(|| ConfigError::new(file, text, cx.into_problems()))
+    checked.ok_or_else(|| cx.into_error(file, text))
 }
 
 /// A whole `gateway.yaml`, checked.
@@ -315,6 +317,9 @@ pub struct Layer {
     pub cost: u64,
     /// What a request gets that it refuses. `None`: as [`Responses`] say.
     pub rejection: Option<Rejection>,
+    /// Other terms for some of its keys. Of those for one key the first goes; exact ones before prefixes, longer prefixes
+    /// before shorter ones, and all of these before ranges of addresses.
+    pub overrides: Vec<Override>,
 }
 
 /// A part of a layer's key.

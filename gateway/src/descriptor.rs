@@ -15,7 +15,10 @@ use crate::{
     path::Glob,
 };
 
+mod overrides;
 mod values;
+
+use overrides::{Overrides, Terms};
 
 /// What matching and keys look at.
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +47,27 @@ pub struct Layers {
     hasher: KeyHasher,
 }
 
+/// A layer as a request meets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerId {
+    index: u16,
+    /// Which of the layer's policies: its own, or that of an override.
+    policy: u32,
+}
+
+impl LayerId {
+    /// The index into the layers of the configuration.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.index.into()
+    }
+}
+
 /// One layer that a request meets.
 #[derive(Debug)]
 pub struct Applied {
-    /// An index into the layers of the configuration.
-    pub layer: usize,
+    /// Which.
+    pub layer: LayerId,
     /// Its counter.
     pub key: Key,
     /// Units.
@@ -67,6 +86,12 @@ pub enum KeyError {
     /// `on_missing_key: deny`: 403.
     #[error("a value that is counted by is missing")]
     Missing {
+        /// An index into the layers.
+        layer: usize,
+    },
+    /// An override with `deny`: 403.
+    #[error("its key is refused")]
+    Denied {
         /// An index into the layers.
         layer: usize,
     },
@@ -100,7 +125,9 @@ impl fmt::Debug for Scratch {
 
 #[derive(Debug)]
 struct Layer {
-    policy: Arc<Policy>,
+    /// Its own, then those of its overrides.
+    policies: Box<[Arc<Policy>]>,
+    overrides: Option<Box<Overrides>>,
     key: Box<[KeyPart]>,
     on_missing_key: OnMissingKey,
     matches: Matcher,
@@ -113,20 +140,21 @@ impl Layers {
     /// The layers of a configuration.
     #[must_use]
     pub fn new(limits: &[config::Layer], client_ip: &config::ClientIp, key_secret: Option<&str>) -> Self {
+        let hasher = KeyHasher::new(key_secret.map(str::as_bytes));
         Self {
-            layers: limits.iter().map(Layer::new).collect(),
+            layers: limits.iter().map(|limit| Layer::new(limit, &hasher)).collect(),
             client_ip: client_ip.clone(),
-            hasher: KeyHasher::new(key_secret.map(str::as_bytes)),
+            hasher,
         }
     }
 
-    /// The policy of a layer.
+    /// The policy of a layer, as a request meets it.
     ///
     /// # Panics
-    /// If `layer` is not an index into the layers that this was built from.
+    /// If `layer` is not one that these layers said of a request.
     #[must_use]
-    pub fn policy(&self, layer: usize) -> &Arc<Policy> {
-        &self.layers[layer].policy
+    pub fn policy(&self, layer: LayerId) -> &Arc<Policy> {
+        &self.layers[layer.index()].policies[layer.policy as usize]
     }
 
     /// How many there are.
@@ -153,11 +181,22 @@ impl Layers {
                 continue;
             }
             let (next, scratch) = to.next();
-            if self.write_key(index, layer, facts, &mut next.key, scratch)? {
-                (next.layer, next.cost) = (index, layer.cost);
-                to.len += 1;
-            } else {
+            if !self.write_key(index, layer, facts, &mut next.key, scratch)? {
                 to.skipped.push(index);
+                continue;
+            }
+            let terms = match &layer.overrides {
+                None => Terms::Policy(0),
+                Some(overrides) => overrides.find(next.key.as_str(), facts.client),
+            };
+            match terms {
+                Terms::Policy(policy) => {
+                    let index = u16::try_from(index).unwrap_or(u16::MAX);
+                    (next.layer, next.cost) = (LayerId { index, policy }, layer.cost);
+                    to.len += 1;
+                }
+                Terms::Unlimited => to.skipped.push(index),
+                Terms::Denied => return Err(KeyError::Denied { layer: index }),
             }
         }
         Ok(())
@@ -224,10 +263,13 @@ fn value_of<'a>(
 }
 
 impl Layer {
-    fn new(config: &config::Layer) -> Self {
+    fn new(config: &config::Layer, hasher: &KeyHasher) -> Self {
+        let mut policies = vec![Arc::clone(&config.policy)];
+        let overrides = Overrides::new(config, hasher, &mut policies);
         let of_the_client = |part: &KeyPart| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_));
         Self {
-            policy: Arc::clone(&config.policy),
+            policies: policies.into(),
+            overrides,
             key: config.key.clone().into(),
             on_missing_key: config.on_missing_key,
             matches: Matcher::new(&config.matches),
@@ -244,7 +286,7 @@ impl Descriptor {
         self.applied.get(..self.len).unwrap_or_default()
     }
 
-    /// The layers that would apply, but for a missing key and `on_missing_key: skip`.
+    /// The layers that would apply, but for a missing key and `on_missing_key: skip`, or a key that is `unlimited`.
     #[must_use]
     pub fn skipped(&self) -> &[usize] {
         &self.skipped
@@ -260,7 +302,7 @@ impl Descriptor {
     fn next(&mut self) -> (&mut Applied, &mut Scratch) {
         if self.applied.len() == self.len {
             self.applied.push(Applied {
-                layer: 0,
+                layer: LayerId::default(),
                 key: Key::new(),
                 cost: 0,
             });

@@ -5,7 +5,7 @@ use std::{error::Error, io, sync::Arc};
 use limiter_core::{Decision, StoreError, Timestamp, Verdict};
 use smallvec::SmallVec;
 
-use crate::path::BadPath;
+use crate::{descriptor::LayerId, path::BadPath};
 
 /// An error and what caused it, in one line.
 pub(crate) fn causes(error: &dyn Error) -> String {
@@ -19,8 +19,8 @@ pub(crate) fn causes(error: &dyn Error) -> String {
     line
 }
 
-/// Indices into the layers of the configuration; a request seldom meets more than eight.
-pub(crate) type LayerIds = SmallVec<[u16; 8]>;
+/// Layers that a request meets; seldom more than eight.
+pub(crate) type LayerIds = SmallVec<[LayerId; 8]>;
 
 /// Why a request ends without an upstream's answer.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +34,12 @@ pub(crate) enum Failure {
     /// A value that a layer counts by is missing, and the layer says `deny`.
     #[error("a layer does not take a request without its key")]
     Forbidden {
+        /// The layer.
+        layer: usize,
+    },
+    /// A layer refuses this key.
+    #[error("a layer does not take this key")]
+    KeyDenied {
         /// The layer.
         layer: usize,
     },
@@ -69,7 +75,7 @@ impl RateLimited {
     /// The layer that refuses: the first, in order, of those without room. `None` where all had some.
     pub(crate) fn refused_by(&self) -> Option<u16> {
         match self.decision.verdict {
-            Verdict::Denied { by, .. } => self.layers.get(by).copied(),
+            Verdict::Denied { by, .. } => u16::try_from(self.layers.get(by)?.index()).ok(),
             Verdict::Allowed => None,
         }
     }

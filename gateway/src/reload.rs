@@ -169,6 +169,8 @@ pub struct Reloader {
     clock: Arc<dyn Clock>,
     /// Held for a whole reload: they run one at a time.
     texts: Mutex<Texts>,
+    /// The parts of the configuration that stand in files of their own.
+    parts: Mutex<Vec<PathBuf>>,
     last: Mutex<Option<LastReload>>,
 }
 
@@ -178,15 +180,18 @@ struct Texts {
     running: Arc<str>,
     /// What was last looked at, whatever came of it, or why it could not be: the same again is no change of the file.
     seen: Result<Arc<str>, String>,
+    /// The parts that it named, as they were then.
+    parts: Vec<UsedFile>,
 }
 
 impl Texts {
     fn is_seen(&self, read: &Result<Arc<str>, ConfigError>) -> bool {
-        match (&self.seen, read) {
+        let is_same = match (&self.seen, read) {
             (Ok(seen), Ok(text)) => seen == text,
             (Err(seen), Err(error)) => *seen == error.to_string(),
             (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
-        }
+        };
+        is_same && !self.parts.iter().any(UsedFile::is_changed)
     }
 }
 
@@ -200,17 +205,29 @@ impl Reloader {
         shared: Arc<Shared>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let mut texts = Texts {
+            running: Arc::clone(&text),
+            seen: Ok(text),
+            parts: Vec::new(),
+        };
+        let parts = Mutex::default();
+        see_parts(&mut texts, &parts, &current.load().config.files);
         Self {
             source,
             current,
             shared,
             clock,
-            texts: Mutex::new(Texts {
-                running: Arc::clone(&text),
-                seen: Ok(text),
-            }),
+            texts: Mutex::new(texts),
+            parts,
             last: Mutex::default(),
         }
+    }
+
+    /// The files that are watched: the configuration and its parts.
+    fn watched(&self) -> Vec<PathBuf> {
+        let mut paths = vec![self.source.path.clone()];
+        paths.extend_from_slice(&self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        paths
     }
 
     /// Loads, compares, builds and swaps; one at a time. Logs and counts the outcome.
@@ -281,15 +298,18 @@ impl Reloader {
         }
     }
 
-    /// What is to run, or how the reload ends without it. Changes nothing.
-    fn prepare(&self, texts: &Texts, text: &Arc<str>) -> Result<Snapshot, ReloadOutcome> {
+    /// What is to run, or how the reload ends without it. Changes nothing that runs.
+    fn prepare(&self, texts: &mut Texts, text: &Arc<str>) -> Result<Snapshot, ReloadOutcome> {
         let running = self.current.load_full();
-        // Certificates are renewed without a word in the file.
+        // Certificates are renewed, and parts changed, without a word in the file.
         if *text == texts.running && !running.config.files.iter().any(UsedFile::is_changed) {
+            see_parts(texts, &self.parts, &running.config.files);
             return Err(ReloadOutcome::Unchanged);
         }
-        let config = self.source.check(text);
-        let config = config.map_err(|error| ReloadOutcome::Rejected(error.into()))?;
+        let checked = self.source.check(text);
+        let files = checked.as_ref().map_or_else(ConfigError::files, |config| &config.files);
+        see_parts(texts, &self.parts, files);
+        let config = checked.map_err(|error| ReloadOutcome::Rejected(error.into()))?;
         let fields = needs_restart(&running.config, &config);
         if !fields.is_empty() {
             return Err(ReloadOutcome::RestartRequired { fields });
@@ -360,9 +380,16 @@ impl Reloader {
     pub fn watch(self: Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         let hangups = watch::hangups();
         async move {
-            tokio::join!(watch::signals(&self, hangups), watch::file(&self));
+            tokio::join!(watch::signals(&self, hangups), watch::files(&self));
         }
     }
+}
+
+/// Notes which of `files` are parts of the configuration, and how they are.
+fn see_parts(texts: &mut Texts, paths: &Mutex<Vec<PathBuf>>, files: &[UsedFile]) {
+    let found: Vec<UsedFile> = files.iter().filter(|file| file.is_watched()).cloned().collect();
+    *paths.lock().unwrap_or_else(PoisonError::into_inner) = found.iter().map(|file| file.path().to_owned()).collect();
+    texts.parts = found;
 }
 
 /// The fields in which the two differ and which a running process cannot change.

@@ -368,7 +368,7 @@ impl Snapshot {
     /// The policies of a decision, in its order.
     pub(crate) fn policies(&self, fact: &RateLimited) -> SmallVec<[&Arc<Policy>; 8]> {
         let layers = fact.layers.iter();
-        layers.map(|&layer| self.layers.policy(usize::from(layer))).collect()
+        layers.map(|&layer| self.layers.policy(layer)).collect()
     }
 
     /// Who may read answers of the gateway's own, where something is to be said of that.

@@ -29,7 +29,7 @@ pub(super) fn check(path: &Path) -> ExitCode {
         }
         Err(error) => {
             super::print_problems(&error);
-            eprintln!("{file}: {}", counted(error.problems().len(), "problem"));
+            eprintln!("{file}: {}", counted(error.count(), "problem"));
             ExitCode::from(super::WRONG)
         }
     }

@@ -9,6 +9,7 @@ mod key;
 mod limits;
 mod listeners;
 mod matching;
+mod overrides;
 mod responses;
 mod routes;
 mod sections;
@@ -30,15 +31,16 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
     listeners::distinct(&listen, &admin, raw, cx);
     let (store, on_failure) = store::store(raw, cx);
     let upstreams = upstreams::upstreams(raw, cx);
+    let client_ip = sections::client_ip(raw, cx);
     let mut config = Config {
         files: Vec::new(),
         warnings: Vec::new(),
         listen,
         admin,
         store,
-        client_ip: sections::client_ip(raw, cx),
         routes: routes::routes(raw, cx),
-        limits: limits::limits(raw, on_failure, cx),
+        limits: limits::limits(raw, on_failure, &client_ip, cx),
+        client_ip,
         responses: responses::responses(raw, cx),
         server: sections::server(raw, cx),
         log: sections::log(raw, cx),

@@ -23,20 +23,24 @@ pub(super) struct Document {
     pub(super) unreplaced: HashSet<String>,
 }
 
-/// Reads `text`; what is wrong but leaves a document goes to `problems`.
+/// Reads `text`, in which `expected` should stand; what is wrong but leaves a document goes to `problems`.
 ///
 /// # Errors
 /// What leaves no document to look at.
-pub(super) fn read(text: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) -> Result<Document, Problem> {
+pub(super) fn read(
+    text: &str,
+    expected: &str,
+    lookup: Lookup<'_>,
+    problems: &mut Vec<Problem>,
+) -> Result<Document, Problem> {
+    // Editors of Windows write a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() as u64 > MAX_BYTES {
         return Err(at(Spot::START, too_large()));
     }
     let (index, duplicates) = Index::build(text)?;
     if index.is_empty() {
-        return Err(at(
-            Spot::START,
-            "the file is empty, expected a configuration".to_owned(),
-        ));
+        return Err(at(Spot::START, format!("the file is empty, expected {expected}")));
     }
     problems.extend(duplicates.into_iter().map(Problem::from));
     let Merged(mut value) = serde_yaml::from_str(text).map_err(|error| {

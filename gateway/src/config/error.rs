@@ -1,10 +1,13 @@
 //! Where a configuration is wrong, and how that is told.
 
-use std::{fmt, fmt::Write as _, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use anstyle::{AnsiColor, Style};
 
-/// Everything that is wrong with a configuration: at least one problem, in the order of the file.
+use super::files::UsedFile;
+
+/// Everything that is wrong with a configuration: at least one problem, in the order of the file; then those of the files
+/// that it names.
 #[derive(Clone)]
 pub struct ConfigError {
     /// The file's name, as it was given.
@@ -12,6 +15,10 @@ pub struct ConfigError {
     /// What the problems point into; empty where the file could not be read.
     text: Arc<str>,
     problems: Vec<Problem>,
+    /// What is wrong with files that it names.
+    elsewhere: Vec<ConfigError>,
+    /// All files that it names, as far as it could be read.
+    files: Vec<UsedFile>,
 }
 
 /// One thing that is wrong.
@@ -59,7 +66,26 @@ impl ConfigError {
             file: file.into(),
             text: text.into(),
             problems,
+            elsewhere: Vec::new(),
+            files: Vec::new(),
         }
+    }
+
+    /// With what is wrong `elsewhere`, in files that the configuration names, and all of these `files`.
+    pub(super) fn with(mut self, elsewhere: Vec<Self>, files: Vec<UsedFile>) -> Self {
+        (self.elsewhere, self.files) = (elsewhere, files);
+        self
+    }
+
+    /// The files that the configuration names, as far as it could be read.
+    pub(crate) fn files(&self) -> &[UsedFile] {
+        &self.files
+    }
+
+    /// How many problems there are, in all files.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.problems.len() + self.elsewhere.iter().map(Self::count).sum::<usize>()
     }
 
     /// A file that could not be used as a whole.
@@ -73,7 +99,7 @@ impl ConfigError {
         Self::new(file, "", vec![problem])
     }
 
-    /// The problems, in the order of the file.
+    /// The problems of the file itself, in its order.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -83,13 +109,15 @@ impl ConfigError {
     #[must_use]
     pub fn to_lines(&self) -> Vec<String> {
         let lines = self.problems.iter().map(|problem| format!("{}:{problem}", self.file));
-        lines.collect()
+        lines.chain(self.elsewhere.iter().flat_map(Self::to_lines)).collect()
     }
 
     /// For a terminal: each problem with its line of the file and a caret under the place.
     #[must_use]
     pub fn render(&self, is_colored: bool) -> String {
-        render(&self.file, &self.text, &self.problems, None, is_colored)
+        let own = render(&self.file, &self.text, &self.problems, None, is_colored);
+        let elsewhere = self.elsewhere.iter().map(|error| error.render(is_colored));
+        std::iter::once(own).chain(elsewhere).collect()
     }
 }
 
@@ -176,13 +204,7 @@ fn one_line(message: &str) -> String {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.problems.iter().enumerate() {
-            if i > 0 {
-                f.write_char('\n')?;
-            }
-            write!(f, "{}:{problem}", self.file)?;
-        }
-        Ok(())
+        f.write_str(&self.to_lines().join("\n"))
     }
 }
 
@@ -192,6 +214,7 @@ impl fmt::Debug for ConfigError {
         f.debug_struct("ConfigError")
             .field("file", &self.file)
             .field("problems", &self.problems)
+            .field("elsewhere", &self.elsewhere)
             .finish_non_exhaustive()
     }
 }

@@ -8,14 +8,34 @@ use std::{
     sync::Arc,
 };
 
-/// No certificate is larger, nor a bundle of all authorities there are.
-const MAX_BYTES: u64 = 4 << 20;
+use super::document;
+
+/// What a file is named for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// A certificate or its key: looked at with every reload.
+    Certificate,
+    /// A part of the configuration: watched as that is.
+    Part,
+}
+
+impl Use {
+    /// No certificate is larger, nor a bundle of all authorities there are; a part is a configuration.
+    fn max_bytes(self) -> u64 {
+        match self {
+            Self::Certificate => 4 << 20,
+            Self::Part => document::MAX_BYTES,
+        }
+    }
+}
 
 /// A file that the configuration names, as it was when the configuration was read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UsedFile {
     path: PathBuf,
-    content: Arc<[u8]>,
+    used: Use,
+    /// `None` where it could not be read.
+    content: Option<Arc<[u8]>>,
 }
 
 // It may hold a key.
@@ -26,37 +46,45 @@ impl fmt::Debug for UsedFile {
 }
 
 impl UsedFile {
-    /// Reads the file `name`, which is relative to `folder`.
-    pub(super) fn read(folder: &Path, name: &str) -> Result<Self, String> {
+    /// Reads the file `name`, which is relative to `folder`; beside it, why it cannot be read.
+    pub(super) fn read(folder: &Path, name: &str, used: Use) -> (Self, Option<String>) {
         let path = folder.join(name);
-        match read(&path) {
-            Ok(content) => Ok(Self {
-                path,
-                content: content.into(),
-            }),
-            Err(error) => Err(format!("`{}` cannot be read: {error}", path.display())),
-        }
+        let (content, error) = match read(&path, used.max_bytes()) {
+            Ok(content) => (Some(content.into()), None),
+            Err(error) => (None, Some(format!("`{}` cannot be read: {error}", path.display()))),
+        };
+        (Self { path, used, content }, error)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What it held.
     pub(super) fn content(&self) -> &[u8] {
-        &self.content
+        self.content.as_deref().unwrap_or_default()
     }
 
-    /// Whether it holds something else by now, or cannot be read.
+    /// Whether it is watched, as the configuration is.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.used == Use::Part
+    }
+
+    /// Whether it holds something else by now, or can no longer be read, or can be by now.
     pub(crate) fn is_changed(&self) -> bool {
-        read(&self.path).ok().is_none_or(|found| found[..] != self.content[..])
+        read(&self.path, self.used.max_bytes()).ok().as_deref() != self.content.as_deref()
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     // A pipe would be waited for.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
     let mut content = Vec::new();
-    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_BYTES {
+    File::open(path)?.take(max_bytes + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > max_bytes {
         return Err(io::Error::other("it is too large"));
     }
     Ok(content)

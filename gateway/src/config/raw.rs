@@ -63,7 +63,7 @@ leaf! {
 }
 
 /// Anything: what stands at a key that is only known by name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Anything;
 
 impl Shape for Anything {
@@ -320,7 +320,71 @@ mapping! {
         charge: Short<Word, Anything> { words: &["allowed"], default: "allowed", example: "allowed" },
         /// What the requests get that it refuses, in place of `responses.rejection`.
         rejection: Rejection { otherwise: "as `responses.rejection`", example: "{status: 503}" },
-    } later [candidate, overrides, overrides_file, lease, ban]
+        /// Other terms for listed keys; an exact value goes before a prefix, a longer prefix before a shorter one, and both
+        /// before an address range. Counters stay those of the layer's name and key.
+        overrides: OneOrMany<Override> {
+            otherwise: "none", example: "[{values: [partner-7], limit: 900}, {values: [abuser-3], deny: true}]",
+        },
+        /// More of them: a file with a list of the same form, in YAML or JSON, at most 16 MiB. It is watched as this file
+        /// is. What `overrides` says of a value goes first.
+        overrides_file: FileName { otherwise: "none", example: "overrides.yaml" },
+    } later [candidate, lease, ban]
+}
+
+mapping! {
+    /// An item of `limits[].overrides`, or of the list in an `overrides_file`.
+    Override: "a mapping with `values`, and parameters of the algorithm, `unlimited: true` or `deny: true`" {
+        /// Whose terms these are, as keys are printed: the value itself, parts of a composite joined by `|`, `~ip:ADDRESS`
+        /// for a missing one, `#` and 32 hex digits for a hashed one. `prefix*` is every key that begins so. Where the
+        /// layer's key is `ip`, also an address range.
+        values: OneOrMany<Text> { required: true, example: r#"[partner-7, "beta-*"]"# },
+        /// The layer does not apply to them.
+        unlimited: Flag { default: "false", example: "true" },
+        /// They are refused, 403, before anything is charged.
+        deny: Flag { default: "false", example: "true" },
+        /// Buckets.
+        rate: Rate { otherwise: "the layer's", example: "1000/s" },
+        /// `token_bucket`.
+        burst: Whole { range: (1, MAX), otherwise: "as the layer says", example: "2000" },
+        max_wait: Anything {},
+        warm_up: Anything {},
+        /// `leaky_bucket`.
+        capacity: Whole { range: (1, MAX), otherwise: "as the layer says", example: "40" },
+        /// `leaky_bucket`.
+        delay: Flag { otherwise: "the layer's", example: "false" },
+        max_delay: Anything {},
+        /// Windows.
+        limit: Whole { range: (1, MAX), otherwise: "the layer's", example: "5000" },
+        /// Windows.
+        window: Span { otherwise: "the layer's", example: "1h" },
+        /// `fixed_window`.
+        align: Word { words: &["clock", "first_request"], otherwise: "the layer's", example: "first_request" },
+        /// `fixed_window`.
+        timezone: Text { words: &["UTC"], otherwise: "the layer's", example: "UTC" },
+        /// `sliding_window_counter`.
+        buckets: Whole { range: (1, 60), otherwise: "the layer's", example: "10" },
+    } later []
+}
+
+impl Override {
+    /// The algorithm of `limit` with the parameters that are written here in place of its own; `None` where none is.
+    pub(super) fn over(&self, limit: &Limit) -> Option<Limit> {
+        let mut over = Limit {
+            algorithm: limit.algorithm.clone(),
+            ..Limit::default()
+        };
+        let mut is_written = false;
+        macro_rules! put {
+            ($($key:ident),*) => {$(
+                is_written |= self.$key.is_present();
+                over.$key = if self.$key.is_present() { &self.$key } else { &limit.$key }.clone();
+            )*};
+        }
+        put!(
+            rate, burst, max_wait, warm_up, capacity, delay, max_delay, limit, window, align, timezone, buckets
+        );
+        is_written.then_some(over)
+    }
 }
 
 mapping! {

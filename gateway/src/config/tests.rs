@@ -2,6 +2,7 @@
 
 mod files;
 pub(super) mod mistakes;
+mod overrides;
 
 use limiter_core::{Algorithm, OnFailure};
 

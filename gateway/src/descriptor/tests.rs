@@ -3,7 +3,7 @@ use std::time::Duration;
 use limiter_core::{OnFailure, Rate, algorithm::TokenBucket};
 
 use super::*;
-use crate::config::{ForwardingHeader, Match};
+use crate::config::{ForwardingHeader, KeyPattern, KeyValue, Match, Override, Terms};
 
 /// A request to describe, and what it is made of.
 struct Request {
@@ -61,6 +61,7 @@ fn layer(key: Vec<KeyPart>) -> config::Layer {
         matches: Match::default(),
         cost: 1,
         rejection: None,
+        overrides: Vec::new(),
     }
 }
 
@@ -93,7 +94,7 @@ fn keys(layers: &[config::Layer], request: &Request) -> Result<Vec<(usize, Strin
     build(layers).describe(&request.facts(), &mut descriptor)?;
     let applied = descriptor.applied().iter();
     Ok(applied
-        .map(|applied| (applied.layer, applied.key.as_str().to_owned()))
+        .map(|applied| (applied.layer.index(), applied.key.as_str().to_owned()))
         .collect())
 }
 
@@ -354,4 +355,181 @@ fn costs_are_those_of_the_layers() {
             .collect::<Vec<_>>(),
         [1, 7]
     );
+}
+
+/// A layer by `key` with an override for each of `overrides`; those with a number have that limit.
+fn with_overrides(key: KeyPart, overrides: Vec<(KeyPattern, Option<u64>)>) -> config::Layer {
+    let mut layer = layer(vec![key]);
+    let terms = |limit: Option<u64>| {
+        let Some(limit) = limit else { return Terms::Denied };
+        let rate = Rate {
+            units: limit,
+            per: Duration::from_secs(1),
+        };
+        let policy = layer.policy.with_algorithm(TokenBucket::new(rate, limit).unwrap());
+        if limit == 99 {
+            Terms::Unlimited
+        } else {
+            Terms::Policy(Arc::new(policy))
+        }
+    };
+    layer.overrides = (overrides.into_iter())
+        .map(|(keys, limit)| Override {
+            keys,
+            terms: terms(limit),
+        })
+        .collect();
+    layer
+}
+
+/// The limit that a request of `client` with this user meets: 99 where it is skipped, `None` where it is refused.
+fn limit_met(layers: &Layers, user: &str, client: &'static str) -> Option<u64> {
+    let mut request = get("/").header("x-user-id", user.as_bytes());
+    request.client = client;
+    let mut descriptor = Descriptor::default();
+    match layers.describe(&request.facts(), &mut descriptor) {
+        Err(error) => {
+            assert_eq!(error, KeyError::Denied { layer: 0 });
+            None
+        }
+        Ok(()) => match descriptor.applied() {
+            [] => {
+                assert_eq!(descriptor.skipped(), [0]);
+                Some(99)
+            }
+            [applied] => {
+                let policy = layers.policy(applied.layer);
+                assert_eq!((&**policy.name(), applied.layer.index()), ("test", 0));
+                Some(policy.algorithm().limit())
+            }
+            more => panic!("{more:?}"),
+        },
+    }
+}
+
+fn exact(value: &str) -> KeyPattern {
+    KeyPattern::Exact(vec![KeyValue::Value(value.into())])
+}
+
+fn beginning(value: &str) -> KeyPattern {
+    KeyPattern::Prefix(Vec::new(), KeyValue::Value(value.into()))
+}
+
+#[test]
+fn overrides_by_value() {
+    let layers = build(&[with_overrides(
+        user(),
+        vec![
+            (beginning("p"), Some(20)),
+            (exact("partner"), Some(30)),
+            (exact("partner"), Some(40)),
+            (beginning("part"), Some(99)),
+            (beginning("abuser-"), None),
+            (exact("a|b"), Some(50)),
+            (
+                KeyPattern::Exact(vec![KeyValue::Printed("~ip:203.0.113.9".to_owned())]),
+                Some(60),
+            ),
+        ],
+    )]);
+    for (user, expected) in [
+        ("alice", Some(10)),
+        ("p", Some(20)),
+        ("pa", Some(20)),
+        ("partner", Some(30)),
+        ("partner2", Some(99)),
+        ("part", Some(99)),
+        ("abuser-3", None),
+        ("abuser", Some(10)),
+        ("a|b", Some(50)),
+        ("~ip:203.0.113.9", Some(10)),
+        ("Partner", Some(10)),
+    ] {
+        assert_eq!(limit_met(&layers, user, "203.0.113.7"), expected, "{user}");
+    }
+    assert_eq!(limit_met(&layers, "", "203.0.113.9"), Some(60), "a missing key");
+    assert_eq!(limit_met(&layers, "", "203.0.113.8"), Some(10));
+}
+
+#[test]
+fn overrides_of_secret_and_long_values_meet_their_hashes() {
+    let key = KeyPart::Header {
+        name: HeaderName::from_static("x-user-id"),
+        secret: true,
+    };
+    let secret = KeyPattern::Exact(vec![KeyValue::Secret(b"s3cret".to_vec())]);
+    let layers = build(&[with_overrides(key, vec![(secret, Some(20))])]);
+    assert_eq!(limit_met(&layers, "s3cret", "203.0.113.7"), Some(20));
+    assert_eq!(limit_met(&layers, "secret", "203.0.113.7"), Some(10));
+    let long = "long".repeat(20);
+    let layers = build(&[with_overrides(
+        user(),
+        vec![(exact(&long), Some(20)), (beginning("long"), Some(30))],
+    )]);
+    assert_eq!(limit_met(&layers, &long, "203.0.113.7"), Some(20));
+    assert_eq!(
+        limit_met(&layers, &format!("{long}er"), "203.0.113.7"),
+        Some(10),
+        "hashed"
+    );
+}
+
+#[test]
+fn overrides_by_address() {
+    let network = |text: &str| KeyPattern::Network(text.parse().unwrap());
+    let layers = build(&[with_overrides(
+        KeyPart::Ip,
+        vec![
+            (network("10.0.0.0/8"), Some(20)),
+            (network("10.1.0.0/16"), Some(30)),
+            (beginning("10.1.1."), Some(40)),
+            (exact("10.1.1.1"), Some(50)),
+            (network("2001:db8::/32"), None),
+        ],
+    )]);
+    for (client, expected) in [
+        ("11.0.0.1", Some(10)),
+        ("10.2.0.1", Some(20)),
+        ("10.1.0.1", Some(30)),
+        ("10.1.1.2", Some(40)),
+        ("10.1.1.1", Some(50)),
+        ("::ffff:10.2.0.1", Some(20)),
+        ("2001:db8:1::1", None),
+        ("2001:db9::1", Some(10)),
+    ] {
+        assert_eq!(limit_met(&layers, "x", client), expected, "{client}");
+    }
+}
+
+#[test]
+fn equal_parameters_are_one_policy_and_no_layer_shares_those_of_another() {
+    let mut first = with_overrides(user(), vec![(exact("a"), Some(20)), (exact("b"), Some(30))]);
+    let again = first.overrides[0].terms.clone();
+    first.overrides.push(Override {
+        keys: exact("c"),
+        terms: again,
+    });
+    let second = with_overrides(user(), vec![(exact("a"), Some(40))]);
+    let layers = build(&[first, second]);
+    let met = |user: &str| {
+        let request = get("/").header("x-user-id", user.as_bytes());
+        let mut descriptor = Descriptor::default();
+        layers.describe(&request.facts(), &mut descriptor).unwrap();
+        let applied = descriptor.applied().iter();
+        applied
+            .map(|applied| Arc::clone(layers.policy(applied.layer)))
+            .collect::<Vec<_>>()
+    };
+    let limits = |user| {
+        met(user)
+            .iter()
+            .map(|policy| policy.algorithm().limit())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (limits("a"), limits("b"), limits("c")),
+        (vec![20, 40], vec![30, 10], vec![20, 10])
+    );
+    assert!(Arc::ptr_eq(&met("a")[0], &met("c")[0]));
+    assert!(Arc::ptr_eq(&met("b")[1], &met("c")[1]));
 }

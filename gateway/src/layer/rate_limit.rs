@@ -56,6 +56,10 @@ impl Check {
             .map_err(|error| match error {
                 KeyError::Repeated { .. } => BadRequest::RepeatedKey.into(),
                 KeyError::Missing { layer } => Failure::Forbidden { layer },
+                KeyError::Denied { layer } => {
+                    count(snapshot, layer, LimitOutcome::Denied);
+                    Failure::KeyDenied { layer }
+                }
             })?;
         for &layer in descriptor.skipped() {
             count(snapshot, layer, LimitOutcome::Skipped);
@@ -81,7 +85,7 @@ impl Check {
             .collect();
         let at = worker.now();
         Self {
-            layers: applied.iter().map(|applied| to_id(applied.layer)).collect(),
+            layers: applied.iter().map(|applied| applied.layer).collect(),
             checking: Some((snapshot.limiter.check(&asks), at)),
         }
     }
@@ -123,7 +127,7 @@ fn fallback(
 ) -> Result<Passed, Failure> {
     match decision {
         FallbackDecision::Closed { by } => {
-            let layer = asked.get(by).copied().map_or(0, usize::from);
+            let layer = asked.get(by).map_or(0, |layer| layer.index());
             count(snapshot, layer, LimitOutcome::FallbackDenied);
             Err(Failure::StoreAway { layer, error })
         }
@@ -132,9 +136,9 @@ fn fallback(
             shared,
             decision,
         } => {
-            for (at, &layer) in asked.iter().enumerate() {
+            for (at, layer) in asked.iter().enumerate() {
                 if !decided.contains(&at) {
-                    count(snapshot, usize::from(layer), LimitOutcome::FallbackAllowed);
+                    count(snapshot, layer.index(), LimitOutcome::FallbackAllowed);
                 }
             }
             let layers = decided.iter().filter_map(|&at| asked.get(at).copied()).collect();
@@ -175,15 +179,14 @@ fn degraded(fact: &RateLimited, snapshot: &Snapshot) -> Option<Degraded> {
 /// Counts what each layer said. The first `shared` of them were asked in the store, the others in the fallback.
 fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize) {
     for (at, (&layer, reading)) in fact.layers.iter().zip(&fact.decision.readings).enumerate() {
-        let layer = usize::from(layer);
         let outcome = match (at < shared, reading.fits) {
             (true, true) => LimitOutcome::Allowed,
             (true, false) => LimitOutcome::Denied,
             (false, true) => LimitOutcome::FallbackAllowed,
             (false, false) => LimitOutcome::FallbackDenied,
         };
-        count(snapshot, layer, outcome);
-        if let Some(metrics) = snapshot.metrics.limits.get(layer) {
+        count(snapshot, layer.index(), outcome);
+        if let Some(metrics) = snapshot.metrics.limits.get(layer.index()) {
             metrics.record_used(reading.remaining, snapshot.layers.policy(layer).algorithm().limit());
         }
     }
@@ -193,11 +196,6 @@ fn count(snapshot: &Snapshot, layer: usize, outcome: LimitOutcome) {
     if let Some(metrics) = snapshot.metrics.limits.get(layer) {
         metrics.record(outcome);
     }
-}
-
-/// Layers are counted in `u16`: a configuration with more is refused.
-fn to_id(layer: usize) -> u16 {
-    u16::try_from(layer).unwrap_or(u16::MAX)
 }
 
 impl Passed {

@@ -127,6 +127,11 @@ fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
             );
             plain(StatusCode::FORBIDDEN, Some(detail))
         }
+        Failure::KeyDenied { layer } => {
+            exchange.refused_by = u16::try_from(layer).ok();
+            let detail = format!("limit {:?} takes no request of this key", layer_name(exchange, layer));
+            plain(StatusCode::FORBIDDEN, Some(detail))
+        }
         Failure::RateLimited(refusal) => refused(exchange, refusal),
         Failure::StoreAway { layer, .. } => {
             exchange.refused_by = u16::try_from(layer).ok();
@@ -169,7 +174,7 @@ pub(crate) fn upstream_status(sent: &Result<Response<Body>, UpstreamError>) -> S
 }
 
 fn layer_name(exchange: &Exchange, layer: usize) -> String {
-    exchange.view.snapshot.layers.policy(layer).name().as_ref().to_owned()
+    exchange.view.snapshot.limit_name(layer).unwrap_or_default().to_owned()
 }
 
 fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {

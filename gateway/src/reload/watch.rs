@@ -1,4 +1,4 @@
-//! What asks for a reload: SIGHUP, and changes of the file.
+//! What asks for a reload: SIGHUP, and changes of the file or of a part of it that stands in a file of its own.
 //!
 //! Folders are watched, not the file alone: editors and mounts put another file in its place, and a watch on the old one
 //! hears nothing more. An event is a hint only, to look whether the file is another one; a slow poll looks too, for file
@@ -48,34 +48,37 @@ pub(super) async fn signals(reloader: &Arc<Reloader>, hangups: Option<Signal>) {
     }
 }
 
-/// Reloads on changes of the file; for ever.
-pub(super) async fn file(reloader: &Arc<Reloader>) {
+/// Reloads on changes of the files; for ever.
+pub(super) async fn files(reloader: &Arc<Reloader>) {
     let hint = Arc::new(Notify::new());
-    let mut folders = Folders::new(reloader.source.path(), &hint);
+    let mut paths = reloader.watched();
+    let mut folders = Folders::new(&paths, &hint);
     let mut poll = time::interval(if folders.watcher.is_some() { POLL } else { POLL_ALONE });
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut known = stamp(reloader.source.path());
+    let mut known = stamps(&paths);
     loop {
         let is_poll = tokio::select! {
             _ = poll.tick() => true,
             () = hint.notified() => false,
         };
-        let found = stamp(reloader.source.path());
+        let found = stamps(&paths);
         let is_changed = found != known || {
             // A file system that tells of nothing may also keep no exact times.
             let reloader = Arc::clone(reloader);
             is_poll && blocking(move || reloader.is_changed()).await.unwrap_or(false)
         };
         if is_changed {
-            known = settled(reloader.source.path(), found).await;
+            known = settled(&paths, found).await;
             let again = Arc::clone(reloader);
             blocking(move || again.reload_if_changed()).await;
         }
+        // Whoever reloaded, there may be other parts now.
+        paths = reloader.watched();
         if is_changed || is_poll {
-            folders.watch();
+            folders.watch(&paths);
         }
-        if is_changed && stamp(reloader.source.path()) != known {
-            // It changed while it was read, or before its folders were watched: look again.
+        if is_changed && stamps(&paths) != known {
+            // One changed while it was read, or before its folders were watched, or is new: look again.
             hint.notify_one();
         }
         time::sleep(PAUSE).await;
@@ -89,11 +92,11 @@ async fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> 
         .ok()
 }
 
-/// The file's stamp when it has been the same for [`QUIET`].
-async fn settled(path: &Path, mut found: Stamp) -> Stamp {
+/// The files' stamps when they have been the same for [`QUIET`].
+async fn settled(paths: &[PathBuf], mut found: Vec<Stamp>) -> Vec<Stamp> {
     loop {
         time::sleep(QUIET).await;
-        let now = stamp(path);
+        let now = stamps(paths);
         if now == found {
             return now;
         }
@@ -113,6 +116,10 @@ struct Changed {
     at: (i64, i64),
 }
 
+fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
+    paths.iter().map(|path| stamp(path)).collect()
+}
+
 fn stamp(path: &Path) -> Stamp {
     // Links are followed: another file behind one is another file.
     let metadata = fs::metadata(path).ok()?;
@@ -124,15 +131,14 @@ fn stamp(path: &Path) -> Stamp {
     })
 }
 
-/// The folders in which something may happen to the file.
+/// The folders in which something may happen to the files.
 struct Folders {
-    path: PathBuf,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
 }
 
 impl Folders {
-    fn new(path: &Path, hint: &Arc<Notify>) -> Self {
+    fn new(paths: &[PathBuf], hint: &Arc<Notify>) -> Self {
         let hint = Arc::clone(hint);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // Reading the file is an event too.
@@ -141,21 +147,21 @@ impl Folders {
             }
         });
         let mut folders = Self {
-            path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
             watcher: watcher
                 .inspect_err(|error| tracing::warn!("folders cannot be watched: {error}"))
                 .ok(),
             watched: BTreeSet::new(),
         };
-        folders.watch();
+        folders.watch(paths);
         folders
     }
 
     /// Watches the folders that matter now, and no others. Those that are watched are watched again: a folder may have
     /// been replaced under its name.
-    fn watch(&mut self) {
+    fn watch(&mut self, paths: &[PathBuf]) {
         let Some(watcher) = &mut self.watcher else { return };
-        let wanted = folders(&self.path);
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let wanted: BTreeSet<PathBuf> = paths.iter().flat_map(|path| folders(&absolute(path))).collect();
         for gone in self.watched.difference(&wanted) {
             // A folder that is no more is not watched either.
             watcher.unwatch(gone).ok();

@@ -3,8 +3,10 @@
 use std::{collections::HashSet, net::SocketAddr, path::Path};
 
 use super::super::{
-    error::{Problem, Spot},
-    files::UsedFile,
+    document,
+    env::Lookup,
+    error::{ConfigError, Problem, Spot},
+    files::{Use, UsedFile},
     index::Index,
     place::Place,
     raw::{Field, Leaf, Mapping, OneOrMany, Scalar, Shape},
@@ -15,12 +17,14 @@ use super::super::{
 const MAX_PROBLEMS: usize = 1000;
 
 /// Collects problems, each with its position.
-#[derive(Debug)]
 pub(in crate::config) struct Context<'a> {
     index: &'a Index,
     /// The folder of the file.
     folder: &'a Path,
+    lookup: Lookup<'a>,
     files: Vec<UsedFile>,
+    /// What is wrong in these.
+    elsewhere: Vec<ConfigError>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
     /// Paths of values that are not to be judged.
@@ -31,17 +35,20 @@ pub(in crate::config) struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// Nothing is wrong yet, but `problems`; what stands at the paths `unjudged` was told of already. Names of files are
-    /// relative to `folder`.
+    /// relative to `folder`; variables in them are taken from `lookup`.
     pub(in crate::config) fn new(
         index: &'a Index,
         folder: &'a Path,
+        lookup: Lookup<'a>,
         problems: Vec<Problem>,
         unjudged: HashSet<String>,
     ) -> Self {
         Self {
             index,
             folder,
+            lookup,
             files: Vec::new(),
+            elsewhere: Vec::new(),
             problems,
             warnings: Vec::new(),
             unjudged,
@@ -50,7 +57,7 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn is_clean(&self) -> bool {
-        self.problems.is_empty()
+        self.problems.is_empty() && self.elsewhere.is_empty()
     }
 
     /// The whole document has the wrong shape.
@@ -58,9 +65,9 @@ impl<'a> Context<'a> {
         self.shape(&Place::Root, document);
     }
 
-    /// The problems, in no order.
-    pub(in crate::config) fn into_problems(self) -> Vec<Problem> {
-        self.problems
+    /// What is wrong with `file`, whose content is `text`, and with the files that it names.
+    pub(in crate::config) fn into_error(self, file: &str, text: &str) -> ConfigError {
+        ConfigError::new(file, text, self.problems).with(self.elsewhere, self.files)
     }
 
     fn push(&mut self, spot: Spot, place: &Place<'_>, message: String) {
@@ -94,15 +101,60 @@ impl<'a> Context<'a> {
         std::mem::take(&mut self.files)
     }
 
-    /// The file that is named at `place`, read; tells where it cannot be.
+    /// The certificate or key that is named at `place`, read; tells where it cannot be.
     pub(super) fn file<T: Leaf>(&mut self, place: &Place<'_>, field: &Field<T>) -> Option<UsedFile> {
-        let folder = self.folder;
-        let file = self.read(place, field, |scalar| match units::text(scalar)? {
+        self.used_file(place, field, Use::Certificate)
+    }
+
+    fn used_file<T: Leaf>(&mut self, place: &Place<'_>, field: &Field<T>, used: Use) -> Option<UsedFile> {
+        let name = self.read(place, field, |scalar| match units::text(scalar)? {
             "" => Err("is empty, expected the path of a file".to_owned()),
-            name => UsedFile::read(folder, name),
+            name => Ok(name),
         })?;
+        let (file, error) = UsedFile::read(self.folder, name, used);
+        // One that is not there may come: it is watched too.
         self.files.push(file.clone());
+        if let Some(error) = error {
+            self.wrong(place, error);
+            return None;
+        }
         Some(file)
+    }
+
+    /// Gives the document in the file that is named at `place` to `check`, with a context of its own: what is wrong in
+    /// there is told with that file's name.
+    pub(super) fn document<T: Leaf, D: Shape>(
+        &mut self,
+        place: &Place<'_>,
+        field: &Field<T>,
+        check: impl FnOnce(&D, &mut Context<'_>),
+    ) {
+        let Some(file) = self.used_file(place, field, Use::Part) else {
+            return;
+        };
+        let name = file.path().display().to_string();
+        let Ok(text) = std::str::from_utf8(file.content()) else {
+            return self.wrong(place, format!("`{name}` is not UTF-8"));
+        };
+        let mut problems = Vec::new();
+        let error = match document::read(text, &D::expected(), self.lookup, &mut problems) {
+            Ok(document) => {
+                let mut cx = Context::new(&document.index, self.folder, self.lookup, problems, document.unreplaced);
+                match Field::<D>::read(document.value) {
+                    Field::Is(value) => check(&value, &mut cx),
+                    wrong => cx.whole(&wrong),
+                }
+                if cx.is_clean() {
+                    return;
+                }
+                cx.into_error(&name, text)
+            }
+            Err(problem) => {
+                problems.push(problem);
+                ConfigError::new(name, text, problems)
+            }
+        };
+        self.elsewhere.push(error);
     }
 
     /// How many problems were told.

@@ -6,7 +6,7 @@ use limiter_core::{OnFailure, Policy};
 
 use super::{
     super::{
-        Layer, OnMissingKey,
+        ClientIp, Layer, OnMissingKey,
         place::Place,
         raw::{self, Field, Scalar, Short},
         units,
@@ -16,6 +16,7 @@ use super::{
     context::{Context, name, one_of},
     key::key,
     matching::matches,
+    overrides::{Base, overrides},
     responses::rejection,
     store::ON_FAILURE,
     upstreams,
@@ -24,10 +25,19 @@ use super::{
 /// Decisions name layers in 16 bits.
 const MAX_LAYERS: usize = u16::MAX as usize;
 
-pub(super) fn limits(raw: &raw::Config, on_failure: OnFailure, cx: &mut Context<'_>) -> Vec<Layer> {
+pub(super) fn limits(
+    raw: &raw::Config,
+    on_failure: OnFailure,
+    client_ip: &ClientIp,
+    cx: &mut Context<'_>,
+) -> Vec<Layer> {
     let place = Place::Root.key("limits");
     let mut names = Names::default();
-    let upstreams = upstreams::names(raw);
+    let around = Around {
+        on_failure,
+        upstreams: upstreams::names(raw),
+        client_ip,
+    };
     let mut layers = Vec::new();
     if let Some(list) = cx.shape(&place, &raw.limits) {
         if list.items.len() > MAX_LAYERS {
@@ -37,17 +47,23 @@ pub(super) fn limits(raw: &raw::Config, on_failure: OnFailure, cx: &mut Context<
             );
         }
         cx.each(&place, list, |cx, place, field| {
-            layers.extend(layer(place, field, on_failure, &upstreams, &mut names, cx));
+            layers.extend(layer(place, field, &around, &mut names, cx));
         });
     }
     layers
 }
 
+/// What the layers need of the rest of the file.
+struct Around<'a> {
+    on_failure: OnFailure,
+    upstreams: Vec<&'a str>,
+    client_ip: &'a ClientIp,
+}
+
 fn layer(
     place: &Place<'_>,
     field: &Field<raw::Limit>,
-    on_failure: OnFailure,
-    upstreams: &[&str],
+    around: &Around<'_>,
     names: &mut Names,
     cx: &mut Context<'_>,
 ) -> Option<Layer> {
@@ -64,7 +80,9 @@ fn layer(
     ];
     let on_missing_key = cx.word(&place.key("on_missing_key"), &raw.on_missing_key, &on_missing);
     let matches = matches(&place.key("match"), &raw.r#match, cx);
+    let told = cx.told();
     let algorithm = algorithm(place, raw, cx);
+    let is_sound = cx.told() == told;
     let cost = cost(&place.key("cost"), &raw.cost, cx);
     if let Some((cost, algorithm)) = cost.zip(algorithm.as_ref())
         && cost > algorithm.limit()
@@ -76,16 +94,31 @@ fn layer(
         cx.wrong(&place.key("cost"), message);
     }
     let on_store_failure = cx.word(&place.key("on_store_failure"), &raw.on_store_failure, ON_FAILURE);
-    let rejection = rejection(&place.key("rejection"), &raw.rejection, upstreams, cx);
+    let rejection = rejection(&place.key("rejection"), &raw.rejection, &around.upstreams, cx);
     unbuilt(place, raw, cx);
-    let policy = Policy::new(name?, algorithm?, on_store_failure.unwrap_or(on_failure));
+    let policy = (algorithm).map(|algorithm| {
+        Policy::new(
+            name.unwrap_or_default(),
+            algorithm,
+            on_store_failure.unwrap_or(around.on_failure),
+        )
+    });
+    let base = Base {
+        raw,
+        key: &key,
+        client_ip: around.client_ip,
+        policy: policy.as_ref().zip(cost).filter(|_| is_sound),
+    };
+    let overrides = overrides(place, base, cx);
+    name?;
     Some(Layer {
-        policy: Arc::new(policy),
+        policy: Arc::new(policy?),
         key,
         on_missing_key: on_missing_key.unwrap_or_default(),
         matches,
         cost: cost?,
         rejection,
+        overrides,
     })
 }
 

@@ -49,7 +49,11 @@ pub(super) fn networks(
 }
 
 fn network(scalar: &Scalar) -> Result<IpNet, String> {
-    let text = scalar.to_string();
+    network_of(&scalar.to_string())
+}
+
+/// As [`networks`] reads one.
+pub(super) fn network_of(text: &str) -> Result<IpNet, String> {
     let parsed = text
         .parse::<IpNet>()
         .ok()

@@ -8,7 +8,7 @@ use serde_yaml::{Number, Value};
 use super::describe::{Definitions, Facts};
 
 /// What stands at a key.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::config) enum Field<T> {
     /// The key is not there.
     #[default]
@@ -101,7 +101,7 @@ pub(in crate::config) trait Leaf: Shape {
 }
 
 /// A single value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::config) enum Scalar {
     /// `true` or `false`.
     Flag(bool),
@@ -274,7 +274,7 @@ macro_rules! leaf {
     ($($(#[$doc:meta])* $name:ident: $expected:literal { $kind:literal, $form:expr };)*) => {
         $(
             $(#[$doc])*
-            #[derive(Debug)]
+            #[derive(Clone, Debug)]
             pub(in crate::config) struct $name(Scalar);
 
             impl Shape for $name {

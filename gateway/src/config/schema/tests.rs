@@ -88,11 +88,17 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
         json!({"algorithm": "sliding_window_log", "limit": 100, "window": "1s"}),
         json!({"algorithm": "sliding_window_counter", "limit": 100, "window": "1s"}),
     ] {
-        let mut limit = json!({"name": "a", "key": "ip", "match": {"path": "/a"}});
-        limit
-            .as_object_mut()
-            .unwrap()
-            .extend(algorithm.as_object().unwrap().clone());
+        let mut limit = json!({"name": "a", "key": "header:x-user-id", "match": {"path": "/a"}});
+        let algorithm = algorithm.as_object().unwrap();
+        limit.as_object_mut().unwrap().extend(algorithm.clone());
+        let mut parameters = algorithm.clone();
+        parameters.remove("algorithm");
+        for terms in [json!({}), parameters.into()] {
+            let (mut limit, mut item) = (limit.clone(), json!({"values": "a"}));
+            item.as_object_mut().unwrap().extend(terms.as_object().unwrap().clone());
+            limit["overrides"] = json!([item]);
+            documents.push(("Override", "/limits/0/overrides/0", json!({"limits": [limit]})));
+        }
         documents.push(("Limit", "/limits/0", json!({"limits": [limit]})));
         documents.push(("Match", "/limits/0/match", json!({"limits": [limit]})));
     }
@@ -109,6 +115,7 @@ static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
     ] {
         std::fs::copy(from, folder.path().join(name)).unwrap();
     }
+    std::fs::write(folder.path().join("overrides.yaml"), "- {values: a, unlimited: true}").unwrap();
     folder
 });
 
@@ -215,7 +222,7 @@ fn no_word_is_left_unsaid() {
 
 /// Whether the schema takes what `check` takes.
 pub(in crate::config) fn takes(text: &str) -> bool {
-    let document = document::read(text, &|_| None, &mut Vec::new()).unwrap();
+    let document = document::read(text, "a configuration", &|_| None, &mut Vec::new()).unwrap();
     is_valid(&serde_json::to_value(document.value).unwrap(), &schema())
 }
 

@@ -834,6 +834,59 @@ listen: 127.0.0.1:8081
         "1:9: not YAML: while parsing node, found unknown anchor",
     ),
     (
+        "what overrides say",
+        "limits:
+  - name: user
+    key: header:x-user-id
+    algorithm: token_bucket
+    rate: 5/s
+    cost: 2
+    overrides:
+      - {values: a, rate: 0/s}
+      - {values: b, limit: 5}
+      - {values: c}
+      - {values: d, rat: 9/s}
+      - {values: e, deny: true, burst: 9}
+      - {values: f, burst: 1}
+      - {unlimited: true}
+      - {values: [], deny: true}
+      - {values: h, deny: maybe}
+",
+        "8:27: limits[0].overrides[0].rate: `0/s` is nothing, expected a rate of more than 0
+9:21: limits[0].overrides[1].limit: unknown key for `token_bucket`, expected `rate` or `burst`; `limit` belongs to `fixed_window`, `sliding_window_log`, `sliding_window_counter` or `concurrency`
+10:9: limits[0].overrides[2]: says nothing of its values, expected parameters of the algorithm, `unlimited: true` or `deny: true`
+11:21: limits[0].overrides[3].rat: unknown key, did you mean `rate`?
+12:9: limits[0].overrides[4]: says several things at once, expected parameters of the algorithm, `unlimited: true` or `deny: true`
+13:9: limits[0].overrides[5]: the layer's cost of 2 never fits, expected at least that much to pass at once, not 1
+14:9: limits[0].overrides[6].values: is missing, expected a value of the layer's key, or a list
+15:18: limits[0].overrides[7].values: is empty, expected at least one value
+16:27: limits[0].overrides[8].deny: `maybe` is neither, expected `true` or `false`",
+    ),
+    (
+        "values of overrides",
+        "client_ip: {ipv4_prefix: 24}
+limits:
+  - name: user
+    key: [header:x-user-id, route]
+    algorithm: fixed_window
+    limit: 5
+    window: 1s
+    overrides:
+      - {values: [alice, 7, \"alice|orders\"], limit: 9}
+  - name: ip
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1s
+    overrides:
+      - {values: [10.0.0.1, 10.0.0.0/8, here], limit: 9}
+",
+        "9:19: limits[0].overrides[0].values[0]: `alice` has 1 of the 2 parts of the key, expected all, joined by `|`
+9:26: limits[0].overrides[0].values[1]: 7 is a number, expected a text; put it in quotes
+16:19: limits[1].overrides[0].values[0]: `10.0.0.1` is narrower than what is counted apart, expected `/24` of IPv4, `/64` of IPv6
+16:41: limits[1].overrides[0].values[2]: `here` is not an address range, expected one such as `10.0.0.0/8`, `2001:db8::/32` or `192.0.2.1`",
+    ),
+    (
         "alias of itself",
         "listen: &a [*a]\n",
         "1:13: listen[0]: an alias inside of the value that it stands for",
