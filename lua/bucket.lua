@@ -17,10 +17,10 @@ end
 
 -- Both buckets: a meter of what is used, in fractions of a unit: `period` of them are one unit, `units` of them drain
 -- in a microsecond. State: used, at, units, period (4 doubles).
--- Parameters: units, period (the rate in lowest terms), capacity (in fractions).
+-- Parameters: units, period (the rate in lowest terms), room (in fractions).
 local function bucket(at)
-  local units, period, capacity
-  units, period, capacity, at = read('<ddd', policies, at)
+  local units, period, room
+  units, period, room, at = read('<ddd', policies, at)
 
   local function load(i, count, taken)
     local state, used = states[i], 0
@@ -42,11 +42,15 @@ local function bucket(at)
       if not used then states[i], used = false, 0 end
     end
     if count then
+      -- Who leaves a queue gets nothing back once there is somebody behind: then the bucket is empty later than told.
+      local rest = used % units
+      local empty_at = math.min(now + (used - rest) / units + (rest > 0 and 1 or 0), 2 ^ 53 - 1)
+      if taken < 0 and empty_at ~= -taken then count = 0 end
       used = math.min(math.max(used + (taken == 0 and count or -count) * period, 0), 2 ^ 53 - 1)
       states[i] = write('<dddd', used, now, units, period)
     end
     held[i] = used
-    local free = capacity - used
+    local free = room - used
     if free < period then return 0 end
     return (free - free % period) / period
   end
@@ -54,8 +58,8 @@ local function bucket(at)
   local function save(i, used, ttl)
     used = held[i] + used * period
     if used == 0 then return call('UNLINK', KEYS[i]) end
-    -- More than the capacity, after a reload or a debit: the time to live of a full bucket is too short.
-    if used > capacity then ttl = math.max(ttl, math.ceil(used / units / 1000) + 2) end
+    -- More than the room, after a reload or a debit: the time to live of a full bucket is too short.
+    if used > room then ttl = math.max(ttl, math.ceil(used / units / 1000) + 2) end
     local state = write('<dddd', used, now, units, period)
     if states[i] then call('PSETEX', KEYS[i], ttl, state) else create(i, ttl, state) end
   end

@@ -156,8 +156,8 @@ impl Algorithm {
     /// For how many µs a counter matters after it was charged, at the longest.
     pub(crate) fn lifetime_micros(&self) -> u64 {
         match self {
-            Self::TokenBucket(a) => a.meter.drain_micros(),
-            Self::LeakyBucket(a) => a.meter.drain_micros(),
+            Self::TokenBucket(a) => a.meter.lifetime_micros(),
+            Self::LeakyBucket(a) => a.meter.lifetime_micros(),
             Self::FixedWindow(a) => micros(a.window()),
             // The newest sub-window has to leave the window as a whole.
             Self::SlidingWindowCounter(a) => a.grid().window + a.grid().window.div_ceil(a.grid().buckets),

@@ -7,6 +7,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Reading, Verdict, Wait},
     policy::Role,
+    turn::Turn,
 };
 
 /// One layer of a request: how it counts, what its word counts for, and what the request costs there.
@@ -17,12 +18,25 @@ pub(crate) struct Layer<'a> {
     pub(crate) cost: u64,
 }
 
+impl Layer<'_> {
+    /// The cost, or more than is ever free where it is above the limit: of a bucket that requests wait for, more may be
+    /// free than its burst.
+    pub(crate) fn demand(&self) -> u64 {
+        if self.cost > self.algorithm.limit() {
+            u64::MAX
+        } else {
+            self.cost
+        }
+    }
+}
+
 /// Decides one request over counters that were loaded for `now`, one a layer, in the same order. A candidate follows
 /// the layer that it may replace.
 ///
 /// If every enforced layer has room, all are charged; else none is, and the first without room is named, with the
 /// longest wait of all enforced ones that have none. Layers of other roles are charged as [`Role`] says. A cost of 0
-/// always has room and takes nothing.
+/// always has room, takes nothing and waits for nothing. The request's turn is that of the enforced layer with the
+/// longest queue.
 pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timestamp) -> Decision {
     let refusals = Refusals::of(
         layers
@@ -31,12 +45,19 @@ pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timest
             .map(|(layer, counter)| (layer.role, fits(layer, counter))),
     );
     let mut wait = Wait::For(std::time::Duration::ZERO);
+    let mut turn = None;
     let readings: SmallVec<_> = (layers.iter().zip(&mut *counters).enumerate())
         .map(|(at, (layer, counter))| {
             let fits = fits(layer, counter);
-            let taken = refusals.charge(at, layer.role, layer.cost, layer.algorithm.free(counter));
+            let taken = refusals.charge(at, layer.role, layer.demand(), layer.algorithm.free(counter));
             if taken > 0 {
                 layer.algorithm.save(counter, taken, now);
+                if layer.role.is_enforced()
+                    && refusals.first.is_none()
+                    && let Some(own) = layer.algorithm.turn(counter, taken)
+                {
+                    Turn::add(&mut turn, at, taken, own);
+                }
             }
             let reading = read(layer, counter, fits, taken, now);
             if layer.role.is_enforced() && !fits {
@@ -49,7 +70,11 @@ pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timest
         None => Verdict::Allowed,
         Some(by) => Verdict::Denied { by, wait },
     };
-    Decision { verdict, readings }
+    Decision {
+        verdict,
+        readings,
+        turn,
+    }
 }
 
 /// Which enforced layers have no room.
@@ -90,17 +115,16 @@ impl Refusals {
 }
 
 fn fits(layer: &Layer<'_>, counter: &Counter) -> bool {
-    layer.cost <= layer.algorithm.free(counter)
+    layer.demand() <= layer.algorithm.free(counter)
 }
 
 fn read(layer: &Layer<'_>, counter: &Counter, fits: bool, taken: u64, now: Timestamp) -> Reading {
-    let remaining = layer.algorithm.free(counter);
-    let awaited = match fits {
-        false => layer.cost,
-        true if remaining < layer.algorithm.limit() => remaining + 1,
-        true => 0,
+    let remaining = layer.algorithm.remaining(counter);
+    let wait = match fits {
+        false => layer.algorithm.wait(counter, layer.cost, now),
+        true if remaining < layer.algorithm.limit() => layer.algorithm.wait_remaining(counter, remaining + 1, now),
+        true => Wait::For(std::time::Duration::ZERO),
     };
-    let wait = layer.algorithm.wait(counter, awaited, now);
     Reading {
         fits,
         remaining,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::turn::Turn;
+
 /// Layers kept without a heap allocation.
 pub(crate) const INLINE_LAYERS: usize = 8;
 
@@ -14,6 +16,8 @@ pub struct Decision {
     pub verdict: Verdict,
     /// One reading for each layer asked, in the same order.
     pub readings: SmallVec<[Reading; INLINE_LAYERS]>,
+    /// When it may go on, where that is not at once: a queue has taken it in.
+    pub turn: Option<Box<Turn>>,
 }
 
 impl Decision {
@@ -22,6 +26,7 @@ impl Decision {
         Self {
             verdict: Verdict::Allowed,
             readings: SmallVec::new(),
+            turn: None,
         }
     }
 }

@@ -18,6 +18,7 @@ mod settlement;
 pub mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod turn;
 
 pub use algorithm::{Algorithm, AlgorithmError, Rate};
 pub use clock::{Clock, MonotonicClock, Timestamp};
@@ -30,3 +31,4 @@ pub use policy::{OnFailure, Policy, Role};
 #[cfg(feature = "redis")]
 pub use store::{Access, Address, RedisConfig, RedisOptions, RedisStore, RedisUrl, Servers, StoreObserver, Tls};
 pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};
+pub use turn::Turn;

@@ -8,6 +8,7 @@ use crate::{
     decision::{Decision, INLINE_LAYERS, Verdict},
     policy::OnFailure,
     store::{Answer, Ask, OwnedAsks, Partly, Store, StoreError},
+    turn::{Home, Turn},
 };
 
 /// Answers "may this pass?": asks the store, and applies each layer's failure policy where the store cannot answer.
@@ -89,14 +90,22 @@ impl Limiter {
             return Checking::Ready(Outcome::Decided(Decision::unlimited()));
         }
         match self.store.decide(asks) {
-            Answer::Ready(Ok(decision)) => Checking::Ready(Outcome::Decided(decision)),
+            Answer::Ready(Ok(mut decision)) => {
+                claim(&mut decision, asks, Home::Store);
+                Checking::Ready(Outcome::Decided(decision))
+            }
             Answer::Ready(Err(error)) => self.fall_back(asks, error),
             Answer::Pending(result) => {
                 // The keys are borrowed: what the fallback might need is kept now.
                 let (limiter, asks) = (self.clone(), asks.iter().collect::<OwnedAsks>());
                 Checking::Pending(Box::pin(async move {
                     match result.await {
-                        Ok(decision) => Outcome::Decided(decision),
+                        Ok(mut decision) => {
+                            if decision.turn.is_some() {
+                                claim(&mut decision, &asks.asks(), Home::Store);
+                            }
+                            Outcome::Decided(decision)
+                        }
                         Err(error) => match limiter.fall_back(&asks.asks(), error) {
                             Checking::Ready(outcome) => outcome,
                             Checking::Pending(outcome) => outcome.await,
@@ -107,29 +116,56 @@ impl Limiter {
         }
     }
 
+    /// A request that was to wait for its turn leaves before it has come. Its units go back to each queue in which
+    /// nobody stands behind it; to the others nothing does, for whoever is behind has a turn already.
+    pub fn leave(&self, turn: Turn) {
+        let (shared, local) = turn.into_claims();
+        if !shared.is_empty() {
+            self.store.settle(shared);
+        }
+        if !local.is_empty() {
+            self.fallback.settle(local);
+        }
+    }
+
     /// The store could not answer, or not for all layers.
     fn fall_back(&self, asks: &[Ask<'_>], error: StoreError) -> Checking {
-        let fallen = Fallen::new(error);
+        let fallen = Fallen::new(error, asks);
         match fallen.plan(asks) {
             Plan::Decided(decision) => Checking::Ready(fallen.outcome(&*self.store, decision)),
             Plan::Local(layers) => {
                 let local: SmallVec<[Ask<'_>; INLINE_LAYERS]> =
                     layers.iter().map(|&layer| asks[layer].clone()).collect();
                 match self.fallback.decide(&local) {
-                    Answer::Ready(result) => {
+                    Answer::Ready(mut result) => {
+                        if let Ok(decision) = &mut result {
+                            claim(decision, &local, Home::Fallback);
+                        }
                         let decision = fallen.together(layers, result);
                         Checking::Ready(fallen.outcome(&*self.store, decision))
                     }
                     Answer::Pending(result) => {
                         let store = Arc::clone(&self.store);
+                        let local = local.iter().collect::<OwnedAsks>();
                         Checking::Pending(Box::pin(async move {
-                            let decision = fallen.together(layers, result.await);
+                            let mut result = result.await;
+                            if let Ok(decision) = &mut result {
+                                claim(decision, &local.asks(), Home::Fallback);
+                            }
+                            let decision = fallen.together(layers, result);
                             fallen.outcome(&*store, decision)
                         }))
                     }
                 }
             }
         }
+    }
+}
+
+/// Keeps what is needed to leave the queues of a request's layers again.
+fn claim(decision: &mut Decision, asks: &[Ask<'_>], home: Home) {
+    if let Some(turn) = &mut decision.turn {
+        turn.claim(asks, home);
     }
 }
 
@@ -141,6 +177,8 @@ struct Fallen {
     error: StoreError,
     /// What it decided all the same.
     partly: Option<Arc<Partly>>,
+    /// The turn that it gave.
+    turn: Option<Box<Turn>>,
 }
 
 /// What the failure policies want.
@@ -156,13 +194,24 @@ enum Plan {
 }
 
 impl Fallen {
-    fn new(error: StoreError) -> Self {
+    fn new(error: StoreError, asks: &[Ask<'_>]) -> Self {
         match error {
-            StoreError::Partly(partly) => Self {
-                error: partly.error.clone(),
-                partly: Some(partly),
+            StoreError::Partly(partly) => {
+                let mut turn = partly.decision.turn.clone();
+                if let Some(turn) = &mut turn {
+                    turn.claim(asks, Home::Store);
+                }
+                Self {
+                    error: partly.error.clone(),
+                    partly: Some(partly),
+                    turn,
+                }
+            }
+            error => Self {
+                error,
+                partly: None,
+                turn: None,
             },
-            error => Self { error, partly: None },
         }
     }
 
@@ -192,6 +241,7 @@ impl Fallen {
             None => (Layers::new(), Decision::unlimited()),
         };
         let shared = layers.len();
+        decision.turn.clone_from(&self.turn);
         // Where two stores failed nothing is left that could count, and `local` means that service goes on.
         if let Ok(result) = result {
             layers.extend(local);
@@ -199,6 +249,9 @@ impl Fallen {
             if let Verdict::Denied { by, wait } = result.verdict {
                 let by = shared + by;
                 decision.verdict = Verdict::Denied { by, wait };
+                decision.turn = None;
+            } else {
+                Turn::merge(&mut decision.turn, result.turn);
             }
         }
         FallbackDecision::Local {

@@ -37,4 +37,14 @@ pub(crate) enum Change {
         /// When they were taken, by the clock that the counter goes by. Nothing was taken at time 0.
         at: Timestamp,
     },
+    /// So many units of a bucket were taken by who waits for a turn, and leaves before it has come.
+    ///
+    /// They go back only where nobody was charged since: else there is somebody behind, whose turn is known already and
+    /// stays as it is, and what was left would go to one who comes later.
+    LeaveQueue {
+        /// How many.
+        units: u64,
+        /// When the bucket is empty if that is so, by the clock that it goes by: later, once anybody was charged.
+        empty_at: Timestamp,
+    },
 }

@@ -26,12 +26,28 @@ pub(crate) struct Bucket {
     pub(crate) period: u64,
 }
 
-/// The parameters: a rate in lowest terms, and a capacity in its fractions.
+/// The parameters: a rate in lowest terms, and sizes in its fractions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meter {
     units: u64,
     period: u64,
+    /// What is spoken of: what remains, remains of this.
     capacity: u64,
+    /// What decisions go by: the capacity, or more where requests wait for what is beyond it.
+    room: u64,
+    /// Who is charged while more than this is used waits until what was used before is down to it.
+    at_once: AtOnce,
+}
+
+/// What passes without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtOnce {
+    /// All that passes.
+    All,
+    /// What finds nothing in use: the others leave one after the other, as the meter drains.
+    IfEmpty,
+    /// What is within the capacity: the others wait until they are.
+    WithinCapacity,
 }
 
 impl Meter {
@@ -63,18 +79,55 @@ impl Meter {
             units,
             period,
             capacity,
+            room: capacity,
+            at_once: AtOnce::All,
         })
     }
 
-    /// What the script in Redis is told: units, period, capacity.
+    /// The same meter, whose units leave one after the other.
+    pub(super) fn queued(self) -> Self {
+        let at_once = AtOnce::IfEmpty;
+        Self { at_once, ..self }
+    }
+
+    /// The same meter, which lets pass what finds room within `wait`, a parameter of that name.
+    pub(super) fn waited(self, wait: Duration, parameter: &'static str) -> Result<Self, AlgorithmError> {
+        let (capacity, at_once) = (self.capacity, AtOnce::WithinCapacity);
+        // Rounded down: nobody waits longer.
+        let micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        let room = micros
+            .checked_mul(self.units)
+            .and_then(|more| more.checked_add(capacity));
+        match room.filter(|room| *room <= EXACT_MAX) {
+            Some(room) => Ok(Self { room, at_once, ..self }),
+            None => {
+                let max = Duration::from_micros((EXACT_MAX - capacity) / self.units);
+                Err(AlgorithmError::TooLong { parameter, max })
+            }
+        }
+    }
+
+    /// Whole units that drain in this time.
+    pub(super) fn units_in(&self, time: Duration) -> u64 {
+        let fractions = time.as_micros() * u128::from(self.units);
+        u64::try_from(fractions / u128::from(self.period)).unwrap_or(u64::MAX)
+    }
+
+    /// What the script in Redis is told: units, period, room.
     #[cfg(feature = "redis")]
     pub(super) fn parameters(&self) -> [u64; 3] {
-        [self.units, self.period, self.capacity]
+        [self.units, self.period, self.room]
+    }
+
+    /// Time in which the capacity drains, in µs, rounded up.
+    pub(super) fn drain_micros(&self) -> u64 {
+        self.capacity.div_ceil(self.units)
     }
 
     /// Time from full to empty, in µs, rounded up.
-    pub(super) fn drain_micros(&self) -> u64 {
-        self.capacity.div_ceil(self.units)
+    #[cfg(feature = "redis")]
+    pub(super) fn lifetime_micros(&self) -> u64 {
+        self.room.div_ceil(self.units)
     }
 
     /// Drains at the stored rate up to `now`, then goes on at this one.
@@ -101,9 +154,24 @@ impl Meter {
         u64::try_from(used).unwrap_or(u64::MAX).min(EXACT_MAX)
     }
 
-    /// Whole units free.
+    /// Whole units free, those that have to be waited for among them.
     pub(super) fn free(&self, bucket: &Bucket) -> u64 {
+        self.room.saturating_sub(bucket.used) / self.period
+    }
+
+    /// Whole units left of the capacity.
+    pub(super) fn remaining(&self, bucket: &Bucket) -> u64 {
         self.capacity.saturating_sub(bucket.used) / self.period
+    }
+
+    /// How long the request has to wait, in µs, rounded up, that was the last to be charged: `units`, at least one.
+    pub(super) fn delay_micros(&self, bucket: &Bucket, units: u64) -> u64 {
+        let above = match self.at_once {
+            AtOnce::All => 0,
+            AtOnce::IfEmpty => bucket.used.saturating_sub(units.saturating_mul(self.period)),
+            AtOnce::WithinCapacity => bucket.used.saturating_sub(self.capacity),
+        };
+        above.div_ceil(self.units)
     }
 
     /// Takes `used` units.
@@ -121,14 +189,28 @@ impl Meter {
             Change::GiveBack { units, .. } => {
                 bucket.used = bucket.used.saturating_sub(units.saturating_mul(self.period));
             }
+            Change::LeaveQueue { units, empty_at } => {
+                if bucket.empty_at() == empty_at {
+                    bucket.used = bucket.used.saturating_sub(units.saturating_mul(self.period));
+                }
+            }
         }
     }
 
-    /// How long until `cost` fits: until `used + cost × P` is down to the capacity.
+    /// How long until `cost` fits: until `used + cost × P` is down to the room.
     pub(super) fn wait(&self, bucket: &Bucket, cost: u64) -> Wait {
-        match cost.checked_mul(self.period) {
-            Some(cost) if cost <= self.capacity => {
-                let excess = (bucket.used + cost).saturating_sub(self.capacity);
+        self.wait_until(bucket, cost, self.room)
+    }
+
+    /// How long until `units` of the capacity are left.
+    pub(super) fn wait_remaining(&self, bucket: &Bucket, units: u64) -> Wait {
+        self.wait_until(bucket, units, self.capacity)
+    }
+
+    fn wait_until(&self, bucket: &Bucket, units: u64, size: u64) -> Wait {
+        match units.checked_mul(self.period) {
+            Some(units) if units <= self.capacity => {
+                let excess = (bucket.used + units).saturating_sub(size);
                 Wait::For(Duration::from_micros(excess.div_ceil(self.units)))
             }
             _ => Wait::Never,

@@ -56,7 +56,8 @@ impl Algorithm {
         }
     }
 
-    /// Whole units free at the moment that `counter` was loaded for.
+    /// Whole units that may be taken at the moment that `counter` was loaded for, those that have to be waited for among
+    /// them.
     pub(crate) fn free(&self, counter: &Counter) -> u64 {
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.free(c),
@@ -64,6 +65,25 @@ impl Algorithm {
             (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.free(c),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.free(c),
             _ => foreign(0),
+        }
+    }
+
+    /// Whole units that are left of the limit.
+    pub(crate) fn remaining(&self, counter: &Counter) -> u64 {
+        match (self, counter) {
+            (buckets!(meter), Counter::Bucket(c)) => meter.remaining(c),
+            _ => self.free(counter),
+        }
+    }
+
+    /// The turn of a request that has just been charged `units`, at least one; `None`: now.
+    pub(crate) fn turn(&self, counter: &Counter, units: u64) -> Option<(Duration, Timestamp)> {
+        match (self, counter) {
+            (buckets!(meter), Counter::Bucket(c)) => match meter.delay_micros(c, units) {
+                0 => None,
+                delay => Some((Duration::from_micros(delay), c.empty_at())),
+            },
+            _ => None,
         }
     }
 
@@ -104,6 +124,14 @@ impl Algorithm {
             (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.wait(c, cost, now),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.wait(c, cost, now),
             _ => foreign(Wait::Never),
+        }
+    }
+
+    /// How long until `units` are left of the limit, if nothing else is taken.
+    pub(crate) fn wait_remaining(&self, counter: &Counter, units: u64, now: Timestamp) -> Wait {
+        match (self, counter) {
+            (buckets!(meter), Counter::Bucket(c)) if units > 0 => meter.wait_remaining(c, units),
+            _ => self.wait(counter, units, now),
         }
     }
 

@@ -25,7 +25,15 @@ impl Algorithm {
         }
         let limit = (self.limit() / u64::from(by)).max(cost.clamp(1, self.limit()));
         let divided = match self {
-            Self::TokenBucket(a) => bucket(a.rate(), by, limit, TokenBucket::new).map(Self::from),
+            Self::TokenBucket(a) => {
+                let new = |rate, burst| TokenBucket::new(rate, burst)?.with_max_wait(a.max_wait());
+                bucket(a.rate(), by, limit, new).map(Self::from)
+            }
+            // The whole bounds the wait already, and a share of it at its share of the rate takes no longer.
+            Self::LeakyBucket(a) if a.is_queue() => {
+                let new = |rate, capacity| LeakyBucket::queue(rate, capacity, Duration::MAX);
+                bucket(a.rate(), by, limit, new).map(Self::from)
+            }
             Self::LeakyBucket(a) => bucket(a.rate(), by, limit, LeakyBucket::new).map(Self::from),
             Self::FixedWindow(a) => FixedWindow::new(limit, a.window(), a.align()).map(Self::from),
             Self::SlidingWindowLog(a) => SlidingWindowLog::new(limit, a.window()).map(Self::from),

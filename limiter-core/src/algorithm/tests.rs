@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{clock::Timestamp, decision::Wait};
 
+mod queue;
 mod settling;
 
 const BEGIN: u64 = 1_796_040_000_000_000;

@@ -3,6 +3,9 @@
 //! A request of cost `c` passes if `c` tokens are there, and takes them (Turner 1986; RFC 2697 meters in the same way).
 //! In any time `t`, at most `burst + rate × t` tokens are taken. What is stored is the tokens *missing* from full:
 //! `missing(t) = max(0, missing(t₀) − (t − t₀) × rate)`.
+//!
+//! Where requests may wait for their tokens, more may be missing than `burst`: by what refills in the longest wait. Who
+//! takes such tokens waits until no more than `burst` is missing, with its own: for `(missing − burst) / rate`.
 
 use std::time::Duration;
 
@@ -13,6 +16,7 @@ use super::{AlgorithmError, Rate, bucket::Meter, ceil_to_secs};
 pub struct TokenBucket {
     rate: Rate,
     burst: u64,
+    max_wait: Duration,
     pub(super) meter: Meter,
 }
 
@@ -25,7 +29,36 @@ impl TokenBucket {
     /// counted exactly: with the rate in lowest terms as `N` tokens in `P` µs, `burst × P` must be below 2^53.
     pub fn new(rate: Rate, burst: u64) -> Result<Self, AlgorithmError> {
         let meter = Meter::new(rate, burst, "burst")?;
-        Ok(Self { rate, burst, meter })
+        let max_wait = Duration::ZERO;
+        Ok(Self {
+            rate,
+            burst,
+            max_wait,
+            meter,
+        })
+    }
+
+    /// The same bucket, in which a request may wait for its tokens: so long, in whole microseconds.
+    ///
+    /// # Errors
+    /// A wait so long that what refills in it cannot be counted exactly.
+    pub fn with_max_wait(self, max_wait: Duration) -> Result<Self, AlgorithmError> {
+        let meter = Meter::new(self.rate, self.burst, "burst")?;
+        let meter = match max_wait {
+            Duration::ZERO => meter,
+            max_wait => meter.waited(max_wait, "max_wait")?,
+        };
+        Ok(Self {
+            max_wait,
+            meter,
+            ..self
+        })
+    }
+
+    /// The longest that a request may wait for its tokens; zero: it does not wait.
+    #[must_use]
+    pub fn max_wait(&self) -> Duration {
+        self.max_wait
     }
 
     /// Its size: the most that passes at one moment.

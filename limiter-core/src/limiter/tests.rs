@@ -48,7 +48,11 @@ impl Store for Fake {
             wait: Wait::For(std::time::Duration::ZERO),
         };
         let readings = asks.iter().map(|_| reading).collect();
-        let result = self.answer.clone().map(|verdict| Decision { verdict, readings });
+        let result = self.answer.clone().map(|verdict| Decision {
+            verdict,
+            readings,
+            turn: None,
+        });
         if self.waits {
             Answer::Pending(Box::pin(async { result }))
         } else {
@@ -243,6 +247,7 @@ fn partly(verdict: Verdict) -> Result<Verdict, StoreError> {
         decision: Decision {
             verdict,
             readings: smallvec::smallvec![reading],
+            turn: None,
         },
         // Of a refusal everything is given back already.
         taken: if verdict == Verdict::Allowed {

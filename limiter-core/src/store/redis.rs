@@ -244,15 +244,20 @@ fn ask(node: &Arc<Node>, asks: &[Ask<'_>]) -> Answer {
         return Answer::Ready(Ok(Decision::unlimited()));
     }
     match node.ask(asks.iter(), 0) {
-        Ok(answered) => pending(answered),
+        Ok(answered) => pending(answered, Arc::clone(&node.context)),
         Err(error) => Answer::Ready(Err(error)),
     }
 }
 
 /// Ends without an answer only where the server was given up, or the runtime ends.
-fn pending(answered: oneshot::Receiver<Decided>) -> Answer {
+fn pending(answered: oneshot::Receiver<Decided>, context: Arc<Context>) -> Answer {
     Answer::Pending(Box::pin(async move {
-        let decided = answered.await.unwrap_or(Err(StoreError::Unavailable));
-        decided.map(|(decision, _)| decision)
+        let (mut decision, at) = answered.await.unwrap_or(Err(StoreError::Unavailable))?;
+        if let Some(turn) = &mut decision.turn {
+            // It counts from the decision, which was made a while ago: turns would else be apart by how long answers
+            // took.
+            turn.pass(context.now().since(at.ours));
+        }
+        Ok(decision)
     }))
 }

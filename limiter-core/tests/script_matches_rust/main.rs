@@ -90,6 +90,8 @@ const ALTERATIONS: &[(Kind, &str, &str)] = &[
     (Kind::LeakyBucket, "if left > 0 then whole = whole + 1 end", ""),
     (Kind::LeakyBucket, "elseif since <= now", "elseif since < now + 1000"),
     (Kind::TokenBucket, "taken == 0 and count or -count", "count"),
+    (Kind::LeakyBucket, "empty_at ~= -taken", "empty_at > -taken + 1"),
+    (Kind::TokenBucket, "(rest > 0 and 1 or 0)", "0"),
     (Kind::LeakyBucket, "period, 0), 2 ^ 53 - 1)", "period, 0), 2 ^ 54)"),
     // token_bucket.lua, leaky_bucket.lua
     (Kind::TokenBucket, "algorithms[1] = bucket", "algorithms[6] = bucket"),

@@ -35,11 +35,19 @@ pub(crate) fn algorithm(kind: Kind, rng: &mut Rng) -> Algorithm {
     match kind {
         Kind::TokenBucket => {
             let (rate, burst) = rate(rng);
-            TokenBucket::new(rate, burst).unwrap().into()
+            let bucket = TokenBucket::new(rate, burst).unwrap();
+            let waited = match rng.u8(0..3) {
+                0 => bucket.clone().with_max_wait(window(rng)).ok(),
+                _ => None,
+            };
+            waited.unwrap_or(bucket).into()
         }
         Kind::LeakyBucket => {
             let (rate, capacity) = rate(rng);
-            LeakyBucket::new(rate, capacity).unwrap().into()
+            match rng.u8(0..3) {
+                0 => LeakyBucket::queue(rate, capacity, window(rng)).unwrap().into(),
+                _ => LeakyBucket::new(rate, capacity).unwrap().into(),
+            }
         }
         Kind::FixedWindow => {
             let align = if rng.bool() { Align::Clock } else { Align::FirstRequest };

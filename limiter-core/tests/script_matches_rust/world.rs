@@ -253,10 +253,19 @@ impl World {
                 2 => rng.choice(&taken).unwrap() + 1,
                 _ => *rng.choice(&taken).unwrap(),
             };
-            let settle = if rng.u8(0..5) < 2 {
-                Settle::Debit(units)
-            } else {
-                Settle::GiveBack(units, Timestamp::from_micros(at))
+            let ask = Ask {
+                policy,
+                key: &key,
+                cost: 0,
+            };
+            let settle = match (rng.u8(0..5), self.model.stored(&ask), policy.algorithm()) {
+                (0..2, ..) => Settle::Debit(units),
+                // By the last of the queue, and by one before it.
+                (2, Stored::Numbers(state), Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) => {
+                    let empty_at = state[1].saturating_add(state[0].div_ceil(state[2])) - rng.u64(0..2);
+                    Settle::LeaveQueue(units, Timestamp::from_micros(empty_at))
+                }
+                _ => Settle::GiveBack(units, Timestamp::from_micros(at)),
             };
             (slot, key, settle)
         };

@@ -5,8 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use limiter_core::{
-    Algorithm, Answer, Ask, Clock, Decision, Fallback, Health, MemoryStore, OnFailure, Policy, Rate, RedisConfig,
-    RedisOptions, RedisStore, Store, StoreError, Timestamp, Verdict, Wait,
+    Algorithm, Answer, Ask, Checking, Clock, Decision, Fallback, Health, Limiter, MemoryStore, OnFailure, Outcome,
+    Policy, Rate, RedisConfig, RedisOptions, RedisStore, Store, StoreError, Timestamp, Verdict, Wait,
     algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
     test_util::{ManualClock, RedisReply, RedisServer},
 };

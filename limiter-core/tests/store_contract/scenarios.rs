@@ -351,3 +351,59 @@ async fn a_refused_request_writes_no_counter() {
         assert_eq!(keys(&world), before, "to look is not to write");
     }
 }
+
+/// The delay of a request of one unit, in ms: nothing where it is refused.
+async fn delay(world: &World, policy: &Arc<Policy>) -> Option<u128> {
+    let decision = world.decide(&[(policy, "k", 1)]).await;
+    // The time of the test stands still, but an answer of Redis takes some of the real time off.
+    let delay = decision.turn.map_or(Duration::ZERO, |turn| turn.delay());
+    (decision.verdict == Verdict::Allowed).then_some(delay.as_millis().div_ceil(20_000) * 20_000)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_gives_turns_and_takes_the_last_one_back() {
+    let rate = Rate {
+        units: 1,
+        per: 20 * SECOND,
+    };
+    let queue = policy("queue", LeakyBucket::queue(rate, 4, 3600 * SECOND).unwrap());
+    let bucket = TokenBucket::new(rate, 2).unwrap().with_max_wait(40 * SECOND).unwrap();
+    let waited = policy("waited", bucket);
+    for world in World::each().await {
+        for (policy, expected) in [(&queue, [0, 20_000, 40_000, 60_000]), (&waited, [0, 0, 20_000, 40_000])] {
+            for expected in expected {
+                assert_eq!(delay(&world, policy).await, Some(expected), "{:?}", world.store);
+            }
+            assert_eq!(delay(&world, policy).await, None, "{:?}", world.store);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_a_queue_gives_the_last_turn_back_and_no_other() {
+    let rate = Rate {
+        units: 1,
+        per: 20 * SECOND,
+    };
+    let queue = policy("queue", LeakyBucket::queue(rate, 10, 3600 * SECOND).unwrap());
+    for world in World::each().await {
+        let limiter = Limiter::new(Arc::clone(&world.store), Arc::clone(&world.store));
+        let enter = async || {
+            let outcome = match limiter.check(&one(&queue)) {
+                Checking::Ready(outcome) => outcome,
+                Checking::Pending(outcome) => outcome.await,
+            };
+            match outcome {
+                Outcome::Decided(decision) => decision.turn,
+                Outcome::Fallback { error, .. } => panic!("{error}"),
+            }
+        };
+        assert!(enter().await.is_none(), "the first leaves at once");
+        let (second, third) = (enter().await.unwrap(), enter().await.unwrap());
+        limiter.leave(*second);
+        assert_eq!(world.remaining(&queue, "k").await, 7, "{:?}", world.store);
+        limiter.leave(*third);
+        assert_eq!(world.remaining(&queue, "k").await, 8, "{:?}", world.store);
+        assert_eq!(delay(&world, &queue).await, Some(40_000), "{:?}", world.store);
+    }
+}

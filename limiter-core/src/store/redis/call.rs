@@ -10,7 +10,7 @@ use super::{
     context::{SLOW, SlowCall},
     failure::Failure,
     group::{Batch, Waiter},
-    node::Node,
+    node::{Moment, Node},
     script::{self, Added, Replay, Reply},
 };
 use crate::{clock::Timestamp, store::StoreError};
@@ -218,8 +218,16 @@ fn decided(
     if replay.replaced > 0 {
         context.replaced(replay.replaced);
     }
+    let at = Moment {
+        server: replay.now,
+        ours: node
+            .server_clock
+            .ours(replay.now)
+            .unwrap_or(received)
+            .clamp(sent, received),
+    };
     for (mut waiter, decision) in batch.waiters.into_iter().zip(replay.decisions) {
-        waiter.answer(Ok((decision, replay.now)));
+        waiter.answer(Ok((decision, at)));
     }
     // Last: nobody waits for it.
     for ((policy, key), counter) in script_batch.keys().zip(&replay.counters) {

@@ -88,7 +88,7 @@ impl Cluster {
         if parts.len() == 1
             && let Some(Ok(answered)) = answers.pop()
         {
-            return super::pending(answered);
+            return super::pending(answered, Arc::clone(&self.context));
         }
         let Some(cluster) = self.me.upgrade() else {
             return Answer::Ready(Err(StoreError::Unavailable));

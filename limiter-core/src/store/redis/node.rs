@@ -116,8 +116,15 @@ impl fmt::Debug for Running {
     }
 }
 
-/// What was decided, and when by the server's clock.
-pub(super) type Decided = Result<(crate::decision::Decision, Timestamp), StoreError>;
+/// What was decided, and when.
+pub(super) type Decided = Result<(crate::decision::Decision, Moment), StoreError>;
+
+/// One moment on two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) server: Timestamp,
+    pub(super) ours: Timestamp,
+}
 
 impl Node {
     /// Lets a request wait for its decision. All its counters lie in `slot`.

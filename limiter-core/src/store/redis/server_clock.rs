@@ -42,6 +42,16 @@ impl ServerClock {
             known => Some(Timestamp::from_micros(at.as_micros().saturating_add_signed(known))),
         }
     }
+
+    /// The server's moment `at` in our time: at most the quickest round trip too late. `None` while nothing is known.
+    pub(super) fn ours(&self, at: Timestamp) -> Option<Timestamp> {
+        match self.0.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            known => Some(Timestamp::from_micros(
+                at.as_micros().saturating_add_signed(known.saturating_neg()),
+            )),
+        }
+    }
 }
 
 /// Both are below 2^53, so the difference fits.

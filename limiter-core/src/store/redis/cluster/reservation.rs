@@ -5,13 +5,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::{super::node::Decided, Cluster};
+use super::{
+    super::node::{Decided, Moment},
+    Cluster,
+};
 use crate::{
     clock::Timestamp,
     decide::Refusals,
     decision::{Decision, INLINE_LAYERS, Reading, Verdict, Wait},
     settlement::{Change, Settlement},
     store::{Answer, Ask, OwnedAsks, Partly, StoreError},
+    turn::Turn,
 };
 
 /// Indices of layers among those of the request.
@@ -56,7 +60,7 @@ impl Reservation {
 
     async fn decide(self, cluster: &Cluster) -> Result<Decision, StoreError> {
         let asks = self.request.asks();
-        let mut whole = Whole::default();
+        let mut whole = Whole::new(cluster.context.now());
         for (layers, answered) in self.parts {
             match answered {
                 Ok(answered) => whole.add(layers, answered.await.unwrap_or(Err(StoreError::Unavailable))),
@@ -64,6 +68,7 @@ impl Reservation {
             }
         }
         whole.readings.sort_unstable_by_key(|(layer, _)| *layer);
+        whole.settle_turn(cluster.context.now());
         let mut taken = whole.taken(&asks);
         if whole.wait.is_some() {
             cluster.settle(std::mem::take(&mut taken));
@@ -73,8 +78,11 @@ impl Reservation {
 }
 
 /// The answers of the parts, put together.
-#[derive(Default)]
 struct Whole {
+    /// When this began, by our clock.
+    began: Timestamp,
+    /// The turn of the parts that have one, counted from then. Layers are those of the request.
+    turn: Option<Box<Turn>>,
     /// Of the layers that were decided.
     readings: SmallVec<[(usize, Reading); INLINE_LAYERS]>,
     /// The longest wait of all layers without room; `None` where all have room.
@@ -86,18 +94,43 @@ struct Whole {
 }
 
 impl Whole {
+    fn new(began: Timestamp) -> Self {
+        Self {
+            began,
+            turn: None,
+            readings: SmallVec::new(),
+            wait: None,
+            at: Vec::new(),
+            error: None,
+        }
+    }
+
     fn add(&mut self, layers: Layers, decided: Decided) {
-        let (decision, at) = match decided {
+        let (mut decision, Moment { server: at, ours }) = match decided {
             Ok(decided) => decided,
             Err(error) => {
                 self.error.get_or_insert(error);
                 return;
             }
         };
+        if let Some(turn) = &mut decision.turn {
+            turn.postpone(ours.since(self.began));
+        }
+        Turn::join(&mut self.turn, decision.turn, &layers);
         self.readings.extend(layers.iter().copied().zip(decision.readings));
         self.at.push((layers, at));
         if let Verdict::Denied { wait, .. } = decision.verdict {
             self.wait = self.wait.max(Some(wait));
+        }
+    }
+
+    /// All parts are there, `now`: a turn counts from here.
+    fn settle_turn(&mut self, now: Timestamp) {
+        if self.wait.is_some() {
+            self.turn = None;
+        }
+        if let Some(turn) = &mut self.turn {
+            turn.pass(now.since(self.began));
         }
     }
 
@@ -155,7 +188,11 @@ impl Whole {
             },
         };
         let (layers, readings): (Layers, _) = self.readings.into_iter().unzip();
-        let decision = Decision { verdict, readings };
+        let decision = Decision {
+            verdict,
+            readings,
+            turn: self.turn,
+        };
         match self.error {
             None => Ok(decision),
             Some(error) if layers.is_empty() => Err(error),

@@ -270,9 +270,11 @@ impl Batch {
             numbers.push((end - begin) as u64);
             for layer in &self.layers[begin..end] {
                 numbers.push(u64::from(places[usize::from(layer.key)]) + 1);
-                // No capacity is above the largest exact number, so this cost is refused as well as any above it;
+                // No room is above the largest exact number, so this cost is refused as well as any above it;
                 // MessagePack in Redis reads the largest as negative.
-                numbers.push(layer.cost.min(EXACT_MAX + 1));
+                let policy = &self.policies[usize::from(self.keys[usize::from(layer.key)].policy)];
+                let never = layer.cost > policy.algorithm().limit();
+                numbers.push(if never { EXACT_MAX + 1 } else { layer.cost });
             }
             begin = end;
         }
@@ -282,17 +284,19 @@ impl Batch {
         numbers.finish()
     }
 
-    /// The settlements, one after the other: counter (from 1), units, and when they were taken, or 0 for a debit.
+    /// The settlements, one after the other: counter (from 1), units, and when they were taken, or 0 for a debit, or below
+    /// 0 when the bucket is empty that is left by the last in its queue.
     fn push_settlements(&self, numbers: &mut codec::Numbers, places: &[u16]) {
         numbers.begin(3 * self.settlements.len());
         for (key, change) in &self.settlements {
             let (units, taken) = match change {
                 Change::Debit(units) => (units, 0),
-                Change::GiveBack { units, at } => (units, at.as_micros().max(1)),
+                Change::GiveBack { units, at } => (units, at.as_micros().max(1).cast_signed()),
+                Change::LeaveQueue { units, empty_at } => (units, -empty_at.as_micros().max(1).cast_signed()),
             };
             numbers.push(u64::from(places[usize::from(*key)]) + 1);
             numbers.push((*units).min(EXACT_MAX));
-            numbers.push(taken);
+            numbers.push_signed(taken);
         }
     }
 }

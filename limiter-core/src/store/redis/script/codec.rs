@@ -73,6 +73,10 @@ impl Numbers {
         rmp::encode::write_uint(&mut self.0, number).expect("memory takes all bytes");
     }
 
+    pub(super) fn push_signed(&mut self, number: i64) {
+        rmp::encode::write_sint(&mut self.0, number).expect("memory takes all bytes");
+    }
+
     pub(super) fn finish(self) -> Bytes {
         self.0.into_vec().into()
     }

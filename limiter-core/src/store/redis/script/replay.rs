@@ -132,7 +132,7 @@ impl Batch {
 /// `asked`: no layer before it refused.
 fn learn(layer: &Layer<'_>, counter: &mut Counter, asked: bool, times: &mut Tail<'_>) -> Result<(), StoreError> {
     let free = layer.algorithm.free(counter);
-    if layer.cost <= free || layer.cost > layer.algorithm.limit() {
+    if layer.demand() <= free || layer.cost > layer.algorithm.limit() {
         return Ok(());
     }
     if let (Algorithm::SlidingWindowLog(algorithm), Counter::Log(log)) = (layer.algorithm, counter)
@@ -157,6 +157,7 @@ fn agrees(decision: &Decision, verdict: u8) -> bool {
 /// The decision with the script's verdict, which stands.
 fn overruled(mut decision: Decision, verdict: u8) -> Result<Decision, StoreError> {
     if !agrees(&decision, verdict) {
+        decision.turn = None;
         decision.verdict = match usize::from(verdict).checked_sub(1) {
             None => Verdict::Allowed,
             Some(by) => {

@@ -46,6 +46,8 @@ pub enum Settle {
     Debit(u64),
     /// So many, which were taken at a time, are given back.
     GiveBack(u64, Timestamp),
+    /// So many, of one who leaves a queue that is empty at a time if nobody stands behind.
+    LeaveQueue(u64, Timestamp),
 }
 
 impl From<Settle> for Change {
@@ -53,6 +55,7 @@ impl From<Settle> for Change {
         match settle {
             Settle::Debit(units) => Self::Debit(units),
             Settle::GiveBack(units, at) => Self::GiveBack { units, at },
+            Settle::LeaveQueue(units, empty_at) => Self::LeaveQueue { units, empty_at },
         }
     }
 }

@@ -1,0 +1,140 @@
+//! When a request may go on that has to wait for its turn.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use crate::{
+    clock::Timestamp,
+    settlement::{Change, Settlement},
+    store::Ask,
+};
+
+/// The turn of an admitted request in the queues of its layers.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    delay: Duration,
+    places: SmallVec<[Place; 1]>,
+    /// What is to be given back to the store, where nobody stands behind.
+    shared: Vec<Settlement>,
+    /// The same for the fallback.
+    local: Vec<Settlement>,
+}
+
+/// A place in the queue of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// An index into the layers that were asked.
+    layer: usize,
+    units: u64,
+    /// When the queue is empty, if nobody comes behind.
+    empty_at: Timestamp,
+}
+
+/// Who is told of the turn is no part of it.
+impl PartialEq for Turn {
+    fn eq(&self, other: &Self) -> bool {
+        self.delay == other.delay && self.places == other.places
+    }
+}
+
+impl Eq for Turn {}
+
+impl Turn {
+    /// How long until then, from the moment in which the decision is handed out: the longest wait of all layers.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.delay
+    }
+
+    /// A layer was charged `units`, whose turn comes after `delay`.
+    pub(crate) fn add(
+        turn: &mut Option<Box<Self>>,
+        layer: usize,
+        units: u64,
+        (delay, empty_at): (Duration, Timestamp),
+    ) {
+        let turn = turn.get_or_insert_with(|| Box::new(Self::none()));
+        turn.delay = turn.delay.max(delay);
+        let place = Place { layer, units, empty_at };
+        turn.places.push(place);
+    }
+
+    /// Both turns: that of a request that several stores decided. `layers` are those that the second was asked for.
+    #[cfg(feature = "redis")]
+    pub(crate) fn join(turn: &mut Option<Box<Self>>, other: Option<Box<Self>>, layers: &[usize]) {
+        let Some(other) = other else {
+            return;
+        };
+        let turn = turn.get_or_insert_with(|| Box::new(Self::none()));
+        turn.delay = turn.delay.max(other.delay);
+        turn.places.extend(other.places.iter().filter_map(|place| {
+            let layer = *layers.get(place.layer)?;
+            Some(Place { layer, ..*place })
+        }));
+    }
+
+    /// So much of the wait is over.
+    #[cfg(feature = "redis")]
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.delay = self.delay.saturating_sub(time);
+    }
+
+    /// The moment that it counts from was this much earlier.
+    #[cfg(feature = "redis")]
+    pub(crate) fn postpone(&mut self, time: Duration) {
+        self.delay = self.delay.saturating_add(time);
+    }
+
+    /// Keeps what is needed to leave the queues of `asks` again.
+    pub(crate) fn claim(&mut self, asks: &[Ask<'_>], home: Home) {
+        let claims = self.places.iter().filter_map(|place| {
+            let ask = asks.get(place.layer)?;
+            let (units, empty_at) = (place.units, place.empty_at);
+            Some(Settlement {
+                policy: Arc::clone(ask.policy),
+                key: ask.key.into(),
+                change: Change::LeaveQueue { units, empty_at },
+            })
+        });
+        match home {
+            Home::Store => self.shared.extend(claims),
+            Home::Fallback => self.local.extend(claims),
+        }
+    }
+
+    /// As [`Turn::join`], of turns that are claimed already.
+    pub(crate) fn merge(turn: &mut Option<Box<Self>>, other: Option<Box<Self>>) {
+        match (turn, other) {
+            (Some(turn), Some(other)) => {
+                turn.delay = turn.delay.max(other.delay);
+                turn.places.extend(other.places);
+                turn.shared.extend(other.shared);
+                turn.local.extend(other.local);
+            }
+            (turn @ None, other) => *turn = other,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// What leaving it gives back: to the store, and to the fallback.
+    pub(crate) fn into_claims(self) -> (Vec<Settlement>, Vec<Settlement>) {
+        (self.shared, self.local)
+    }
+
+    fn none() -> Self {
+        Self {
+            delay: Duration::ZERO,
+            places: SmallVec::new(),
+            shared: Vec::new(),
+            local: Vec::new(),
+        }
+    }
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    Store,
+    Fallback,
+}
