@@ -55,6 +55,9 @@ pub(crate) enum Failure {
         #[source]
         error: StoreError,
     },
+    /// It was to wait for its turn, and too many do already.
+    #[error("too many requests wait for their turn")]
+    TooManyWait,
     /// The upstream did not answer.
     #[error("no answer from the upstream")]
     Upstream(#[from] UpstreamError),

@@ -1,6 +1,6 @@
 //! A request from its head to the end of its answer's body: what every step of its path may know of it.
 
-use std::{net::IpAddr, rc::Rc};
+use std::{net::IpAddr, rc::Rc, time::Duration};
 
 use http::{
     HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
@@ -44,6 +44,8 @@ pub(crate) struct Exchange {
     pub(crate) route: Option<u16>,
     /// An index into its limits.
     pub(crate) refused_by: Option<u16>,
+    /// How long it waited for its turn.
+    pub(crate) waited: Duration,
     /// Of the answer.
     pub(crate) status: StatusCode,
     /// Of the answer's body, as far as it went by.
@@ -90,6 +92,7 @@ impl Exchange {
             target: request.uri().clone(),
             route: None,
             refused_by: None,
+            waited: Duration::ZERO,
             status: rescue::client_left(),
             bytes: 0,
             end: End::Open,

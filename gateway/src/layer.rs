@@ -2,5 +2,6 @@
 
 pub(crate) mod in_flight;
 pub(crate) mod observe;
+pub(crate) mod queue;
 pub(crate) mod rate_limit;
 pub(crate) mod rescue;

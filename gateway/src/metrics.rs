@@ -23,9 +23,11 @@ mod cells;
 mod collector;
 mod handles;
 mod process;
+mod waits;
 
 use cells::Level;
 pub use handles::{LimitMetrics, LimitOutcome, StoreMetrics, Traffic};
+pub use waits::Waits;
 
 /// The `route` label of requests that no route takes.
 pub const NO_ROUTE: &str = "none";
@@ -45,6 +47,7 @@ struct Counters {
     upstreams: Named<Traffic>,
     store: Arc<StoreMetrics>,
     in_flight: Level,
+    waits: Waits,
     connections: Level,
     reloads: [AtomicU64; ReloadKind::ALL.len()],
     /// µs since the epoch.
@@ -149,6 +152,7 @@ impl Metrics {
             upstreams: Mutex::default(),
             store: Arc::default(),
             in_flight: Level::default(),
+            waits: Waits::default(),
             connections: Level::default(),
             reloads: Default::default(),
             loaded_at: AtomicU64::new(0),
@@ -194,6 +198,12 @@ impl Metrics {
     /// See [`Metrics::request_began`]. The thread may be another one.
     pub fn request_ended(&self) {
         self.counters.in_flight.add(-1);
+    }
+
+    /// Requests that wait for their turn.
+    #[must_use]
+    pub fn waits(&self) -> &Waits {
+        &self.counters.waits
     }
 
     /// A client's connection is open, until [`Metrics::connection_closed`].

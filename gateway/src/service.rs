@@ -7,6 +7,7 @@
 //!    charged.
 //! 4. **rate_limit**: before waiting, before a connection, before the body is read, so that a refusal is the cheapest
 //!    answer of all. A layer may send what it refuses to another upstream instead.
+//!    A request that a queue takes in waits here for its turn.
 //! 5. **upstream**: an endpoint, the head edited in place, the body streamed both ways.
 //! 6. On the way out the decision's fields are written, and observe closes with the body.
 //!
@@ -25,7 +26,7 @@ use crate::{
     descriptor::Facts,
     error::{BadRequest, Failure},
     exchange::Exchange,
-    layer::{rate_limit::Check, rescue},
+    layer::{queue, rate_limit::Check, rescue},
     server::conn::Conn,
     upstream::{
         Upstream,
@@ -94,7 +95,10 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
         check,
     } = route(exchange, &request)?;
     let view = Rc::clone(&exchange.view);
-    let passed = check.finish(&view.snapshot).await?;
+    let mut passed = check.finish(&view.snapshot).await?;
+    if let Some(turn) = passed.take_turn() {
+        exchange.waited = queue::wait(turn, &exchange.conn().worker, &view.snapshot).await?;
+    }
     let route = &view.snapshot.config.routes[route];
     let degraded = passed.degraded();
     if let Some(degraded) = degraded {

@@ -1,7 +1,7 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
 use http::{HeaderMap, HeaderValue};
-use limiter_core::{Checking, FallbackDecision, Outcome, StoreError, Timestamp, Verdict, store::Ask};
+use limiter_core::{Checking, FallbackDecision, Outcome, StoreError, Timestamp, Turn, Verdict, store::Ask};
 use smallvec::SmallVec;
 
 use crate::{
@@ -199,6 +199,11 @@ fn count(snapshot: &Snapshot, layer: usize, outcome: LimitOutcome) {
 }
 
 impl Passed {
+    /// The turn that the request has to wait for, if it has one.
+    pub(crate) fn take_turn(&mut self) -> Option<Box<Turn>> {
+        self.fact.as_mut()?.decision.turn.take()
+    }
+
     /// Where the request goes instead of to its route's target.
     pub(crate) fn degraded(&self) -> Option<&Degraded> {
         self.degraded.as_ref()

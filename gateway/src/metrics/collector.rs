@@ -49,6 +49,18 @@ impl Counters {
         }
         let mut family = gauge(to, "gateway_in_flight_requests", "Requests that are being answered")?;
         family.encode_gauge(&self.in_flight.get())?;
+        let mut family = gauge(
+            to,
+            "gateway_waiting_requests",
+            "Requests that wait for their turn in the queue of a limit",
+        )?;
+        family.encode_gauge(&self.waits.waiting())?;
+        let mut family = histogram(
+            to,
+            "gateway_wait_duration_seconds",
+            "How long requests waited for their turn",
+        )?;
+        put_histogram(&mut family, &self.waits.durations())?;
         gauge(to, "gateway_connections", "Client connections that are open")?.encode_gauge(&self.connections.get())
     }
 

@@ -13,13 +13,13 @@ use limiter_core::StoreObserver;
 use super::cells::{Histogram, Sharded, Summed, count};
 
 /// Upper bounds of durations, in µs: 0.5 ms to 10 s.
-const DURATION_US: [u64; 14] = [
+pub(super) const DURATION_US: [u64; 14] = [
     500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
     10_000_000,
 ];
 
 /// µs in a second.
-const US: f64 = 1e6;
+pub(super) const US: f64 = 1e6;
 
 /// Statuses that have a cell of their own; the others are counted under a lock.
 const COMMON: [u16; 24] = [
@@ -95,7 +95,7 @@ impl Traffic {
     }
 }
 
-fn micros(took: Duration) -> u64 {
+pub(super) fn micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -42,6 +42,8 @@ fn families_exist_from_the_start_at_zero() {
         "gateway_request_duration_seconds_bucket{route=\"/ping\",le=\"0.01\"} 0",
         "gateway_request_duration_seconds_bucket{route=\"/ping\",le=\"+Inf\"} 0",
         "gateway_in_flight_requests 0",
+        "gateway_waiting_requests 0",
+        "gateway_wait_duration_seconds_count 0",
         "gateway_connections 0",
         "gateway_limit_decisions_total{limit=\"user\",outcome=\"allowed\"} 0",
         "gateway_limit_decisions_total{limit=\"user\",outcome=\"denied\"} 0",

@@ -44,6 +44,7 @@ fn decision(readings: &[Reading]) -> Decision {
             _ => Verdict::Allowed,
         },
         readings: readings.iter().copied().collect(),
+        turn: None,
     }
 }
 
