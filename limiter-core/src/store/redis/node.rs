@@ -324,9 +324,10 @@ impl Node {
         }
     }
 
-    /// Charges what the fallback admitted, unless the server is away.
+    /// Charges what the fallback admitted, where the last call was answered: one that has just frozen would take the debts
+    /// with it, since what may have been charged is never sent again.
     pub(super) fn repay_if_well(self: &Arc<Self>) {
-        if self.breaker.is_closed() {
+        if self.breaker.health() == Health::Connected {
             self.repay();
             self.flush();
         }
