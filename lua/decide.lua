@@ -26,6 +26,7 @@ while at <= #policies do
   end
   local policy = #saves + 1
   load, saves[policy], at = algorithms[id](at)
+  if not load then return cmsgpack.pack({write('<d', now)}) end
   ends[policy] = key + keys
   if loads then loads[policy] = load end
   for i = key + 1, key + keys do

@@ -1,11 +1,6 @@
-
 -- Fixed window. State: count, start, length (3 doubles).
--- Parameters: limit, length, 1 if windows begin at multiples of the length or 0 if with a request.
-algorithms[3] = function(at)
-  local limit, length, by_clock
-  limit, length, by_clock, at = read('<ddd', policies, at)
-  by_clock = by_clock == 1
-  local begin = by_clock and now - now % length or now
+-- `begin` and `length` are those of the present window, by the clock; else one begins with a request.
+local function fixed_window(limit, begin, length, by_clock)
   local starts = {}
 
   local function load(i, units, taken)
@@ -45,5 +40,25 @@ algorithms[3] = function(at)
     if states[i] then call('PSETEX', KEYS[i], ttl, state) else create(i, ttl, state) end
   end
 
+  return load, save
+end
+
+-- Parameters: limit, length, 1 if windows begin at multiples of the length or 0 if with a request.
+algorithms[3] = function(at)
+  local limit, length, by_clock
+  limit, length, by_clock, at = read('<ddd', policies, at)
+  by_clock = by_clock == 1
+  local load, save = fixed_window(limit, by_clock and now - now % length or now, length, by_clock)
+  return load, save, at
+end
+
+-- Windows of a calendar. Parameters: limit, begin of a window, its end, end of the next one.
+-- Returns nothing where now is in neither: the caller had a wrong idea of our time.
+algorithms[6] = function(at)
+  local limit, begin, edge, last
+  limit, begin, edge, last, at = read('<dddd', policies, at)
+  if now < begin or now >= last then return end
+  if now < edge then last = edge else begin = edge end
+  local load, save = fixed_window(limit, begin, last - begin, true)
   return load, save, at
 end

@@ -27,7 +27,7 @@ local replaced = 0
 --   applied: units are taken without asking, or given back where `taken` is not 0 but when they were taken; what is in
 --   `states` then is what would be loaded.
 --   save(i, used, ttl): writes key i with that many units more used, or deletes it where nothing is left
---   and the position after the parameters.
+--   and the position after the parameters. Or nothing, if the parameters are not for now: the call does nothing then.
 local algorithms = {}
 
 -- Writes key i, which read as absent. What else is there goes, and is counted.

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use crate::clock::Timestamp;
+
 mod bucket;
+mod calendar;
 mod counter;
 #[cfg(feature = "redis")]
 mod divided;
@@ -16,6 +20,7 @@ mod tests;
 mod token_bucket;
 
 pub(crate) use bucket::Bucket;
+pub use calendar::{Calendar, Zone};
 pub(crate) use counter::Counter;
 pub use error::AlgorithmError;
 pub(crate) use fixed_window::Window;
@@ -92,7 +97,7 @@ impl Algorithm {
         }
     }
 
-    /// The time in which `limit` comes back: the window, or the time in which an empty bucket fills, in whole seconds
+    /// The time in which `limit` comes back: the window ([nominal](Calendar::nominal), if a calendar's), or the time in which an empty bucket fills, in whole seconds
     /// rounded up.
     #[must_use]
     pub fn window(&self) -> Duration {
@@ -142,13 +147,13 @@ fn check_window(window: Duration, max: Duration) -> Result<Duration, AlgorithmEr
 
 #[cfg(feature = "redis")]
 impl Algorithm {
-    /// What the script in Redis is told of it: whole numbers below 2^53.
-    pub(crate) fn parameters(&self) -> smallvec::SmallVec<[u64; 3]> {
+    /// What the script in Redis is told of it, in a call at `about` that time of the server: whole numbers below 2^53.
+    pub(crate) fn parameters(&self, about: Timestamp) -> smallvec::SmallVec<[u64; 4]> {
         match self {
-            Self::TokenBucket(a) => a.meter.parameters().into(),
-            Self::LeakyBucket(a) => a.meter.parameters().into(),
-            Self::FixedWindow(a) => [a.limit(), micros(a.window()), u64::from(a.align() == Align::Clock)].into(),
-            Self::SlidingWindowCounter(a) => [a.limit(), a.grid().window, a.grid().buckets].into(),
+            Self::TokenBucket(a) => smallvec::SmallVec::from_slice(&a.meter.parameters()),
+            Self::LeakyBucket(a) => smallvec::SmallVec::from_slice(&a.meter.parameters()),
+            Self::FixedWindow(a) => a.parameters(about.as_micros()),
+            Self::SlidingWindowCounter(a) => smallvec::smallvec![a.limit(), a.grid().window, a.grid().buckets],
             Self::SlidingWindowLog(a) => smallvec::smallvec![a.limit(), micros(a.window())],
         }
     }
@@ -158,7 +163,7 @@ impl Algorithm {
         match self {
             Self::TokenBucket(a) => a.meter.lifetime_micros(),
             Self::LeakyBucket(a) => a.meter.lifetime_micros(),
-            Self::FixedWindow(a) => micros(a.window()),
+            Self::FixedWindow(a) => a.longest(),
             // The newest sub-window has to leave the window as a whole.
             Self::SlidingWindowCounter(a) => a.grid().window + a.grid().window.div_ceil(a.grid().buckets),
             Self::SlidingWindowLog(a) => micros(a.window()),

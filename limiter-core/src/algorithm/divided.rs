@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Algorithm, AlgorithmError, EXACT_MAX, FixedWindow, LeakyBucket, Rate, SPAN_MAX, SlidingWindowCounter,
-    SlidingWindowLog, TokenBucket, micros,
+    Algorithm, AlgorithmError, EXACT_MAX, LeakyBucket, Rate, SPAN_MAX, SlidingWindowCounter, SlidingWindowLog,
+    TokenBucket, micros,
 };
 
 impl Algorithm {
@@ -35,7 +35,7 @@ impl Algorithm {
                 bucket(a.rate(), by, limit, new).map(Self::from)
             }
             Self::LeakyBucket(a) => bucket(a.rate(), by, limit, LeakyBucket::new).map(Self::from),
-            Self::FixedWindow(a) => FixedWindow::new(limit, a.window(), a.align()).map(Self::from),
+            Self::FixedWindow(a) => Ok(a.with_limit(limit).into()),
             Self::SlidingWindowLog(a) => SlidingWindowLog::new(limit, a.window()).map(Self::from),
             Self::SlidingWindowCounter(a) => {
                 let buckets = u32::try_from(a.grid().buckets).unwrap_or(u32::MAX);
@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithm::Align;
+    use crate::algorithm::{Align, FixedWindow};
 
     const DAY: Duration = Duration::from_secs(86_400);
 

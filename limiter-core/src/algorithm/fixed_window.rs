@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use super::{AlgorithmError, EXACT_MAX, check_window, micros};
+use super::{AlgorithmError, Calendar, EXACT_MAX, check_window, micros};
 use crate::{clock::Timestamp, decision::Wait, settlement::Change};
 
 /// Where windows begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Align {
-    /// At multiples of the window since the Unix epoch (UTC).
+    /// At multiples of the window since the Unix epoch (UTC), or where a [`Calendar`] says.
     #[default]
     Clock,
     /// With the first request after the last window's end.
@@ -22,7 +22,14 @@ pub enum Align {
 pub struct FixedWindow {
     limit: u64,
     window: Duration,
-    align: Align,
+    begins: Begins,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Begins {
+    Multiples,
+    FirstRequest,
+    Calendar(Calendar),
 }
 
 /// The state of one counter: the units taken in a window.
@@ -54,7 +61,30 @@ impl FixedWindow {
     pub fn new(limit: u64, window: Duration, align: Align) -> Result<Self, AlgorithmError> {
         super::check_limit(limit, EXACT_MAX)?;
         let window = check_window(window, super::SPAN_MAX)?;
-        Ok(Self { limit, window, align })
+        let begins = match align {
+            Align::Clock => Begins::Multiples,
+            Align::FirstRequest => Begins::FirstRequest,
+        };
+        Ok(Self { limit, window, begins })
+    }
+
+    /// `limit` units in each window of a calendar.
+    ///
+    /// # Errors
+    /// Zero; a limit above 2^53 − 1.
+    pub fn of_calendar(limit: u64, calendar: Calendar) -> Result<Self, AlgorithmError> {
+        super::check_limit(limit, EXACT_MAX)?;
+        Ok(Self {
+            limit,
+            window: calendar.nominal(),
+            begins: Begins::Calendar(calendar),
+        })
+    }
+
+    /// The same windows with another limit, which is at most [`EXACT_MAX`] and at least 1.
+    #[cfg(feature = "redis")]
+    pub(super) fn with_limit(&self, limit: u64) -> Self {
+        Self { limit, ..self.clone() }
     }
 
     /// Units a window.
@@ -63,7 +93,7 @@ impl FixedWindow {
         self.limit
     }
 
-    /// Its length.
+    /// Its length; of a calendar's, the [nominal](Calendar::nominal) one.
     #[must_use]
     pub fn window(&self) -> Duration {
         self.window
@@ -72,7 +102,38 @@ impl FixedWindow {
     /// Where it begins.
     #[must_use]
     pub fn align(&self) -> Align {
-        self.align
+        match self.begins {
+            Begins::Multiples | Begins::Calendar(_) => Align::Clock,
+            Begins::FirstRequest => Align::FirstRequest,
+        }
+    }
+
+    /// Whose windows they are, where they are a calendar's.
+    #[must_use]
+    pub fn calendar(&self) -> Option<&Calendar> {
+        match &self.begins {
+            Begins::Calendar(calendar) => Some(calendar),
+            Begins::Multiples | Begins::FirstRequest => None,
+        }
+    }
+
+    /// For the script: a length and where windows begin, or three edges of a calendar.
+    #[cfg(feature = "redis")]
+    pub(super) fn parameters(&self, about: u64) -> smallvec::SmallVec<[u64; 4]> {
+        match &self.begins {
+            Begins::Multiples => smallvec::smallvec![self.limit, micros(self.window), 1],
+            Begins::FirstRequest => smallvec::smallvec![self.limit, micros(self.window), 0],
+            Begins::Calendar(calendar) => {
+                let [begin, edge, end] = calendar.edges(about);
+                smallvec::smallvec![self.limit, begin, edge, end]
+            }
+        }
+    }
+
+    /// The length, in µs, that no window is longer than.
+    #[cfg(feature = "redis")]
+    pub(super) fn longest(&self) -> u64 {
+        micros(self.calendar().map_or(self.window, Calendar::longest))
     }
 
     /// The count of a window that still runs (or, after the clock stepped back, has not begun) goes into ours.
@@ -81,10 +142,15 @@ impl FixedWindow {
         // A window in which nothing was taken has not begun: a request that was refused elsewhere begins none.
         let running = stored.filter(|stored| stored.count > 0 && now < stored.end());
         let count = running.as_ref().map_or(0, |stored| stored.count);
-        let start = match (self.align, running) {
-            (Align::Clock, _) => now - now % length,
-            (Align::FirstRequest, Some(stored)) if stored.start <= now && now < stored.start + length => stored.start,
-            (Align::FirstRequest, _) => now,
+        let start = match (&self.begins, running) {
+            (Begins::Multiples, _) => now - now % length,
+            (Begins::FirstRequest, Some(stored)) if stored.start <= now && now < stored.start + length => stored.start,
+            (Begins::FirstRequest, _) => now,
+            (Begins::Calendar(calendar), _) => {
+                let window = calendar.window(now);
+                let (start, length) = (window.start, window.end - window.start);
+                return Window { count, start, length };
+            }
         };
         Window { count, start, length }
     }
@@ -104,7 +170,7 @@ impl FixedWindow {
                 }
             }
         }
-        if window.count == 0 && self.align == Align::FirstRequest {
+        if window.count == 0 && self.begins == Begins::FirstRequest {
             // As in `load`: it has not begun.
             window.start = now;
         }

@@ -44,6 +44,16 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
             let align = if clock { Align::Clock } else { Align::FirstRequest };
             FixedWindow::new(limit, window, align).unwrap().into()
         }),
+        (limit.clone(), 0_usize..3).prop_map(|(limit, length)| {
+            // In 2026-12, so not far from a change of clocks in the south.
+            let zone = Zone::named("America/Santiago").unwrap();
+            let calendar = match length {
+                0 => Calendar::month(zone),
+                1 => Calendar::days(zone, 1).unwrap(),
+                _ => Calendar::days(zone, 7).unwrap(),
+            };
+            FixedWindow::of_calendar(limit, calendar).unwrap().into()
+        }),
         (limit.clone(), windows(), 1_u32..=60).prop_map(|(limit, window, buckets)| SlidingWindowCounter::new(
             limit, window, buckets
         )

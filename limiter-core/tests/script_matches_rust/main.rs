@@ -12,6 +12,7 @@
 )]
 
 mod alternation;
+mod calendar;
 mod edges;
 mod expiry;
 mod foreign;
@@ -111,6 +112,10 @@ const ALTERATIONS: &[(Kind, &str, &str)] = &[
     (Kind::FixedWindow, "start <= taken", "start < taken"),
     (Kind::FixedWindow, "count + units, 2 ^ 53 - 1", "count + units, 2 ^ 54"),
     (Kind::FixedWindow, "if count == 0 then start = begin end", ""),
+    (Kind::FixedWindow, "now < begin or now", "now"),
+    (Kind::FixedWindow, "now >= last", "now < 0"),
+    (Kind::FixedWindow, "if now < edge", "if now < last"),
+    (Kind::FixedWindow, "last - begin, true", "last - begin, false"),
     // sliding_window_counter.lua
     (
         Kind::SlidingWindowCounter,

@@ -6,8 +6,8 @@ use fastrand::Rng;
 use limiter_core::{
     Algorithm, AlgorithmError, Rate,
     algorithm::{
-        Align, BUCKETS_MAX, COUNTER_LIMIT_MAX, EXACT_MAX, FixedWindow, LeakyBucket, SlidingWindowCounter,
-        SlidingWindowLog, TokenBucket,
+        Align, BUCKETS_MAX, COUNTER_LIMIT_MAX, Calendar, EXACT_MAX, FixedWindow, LeakyBucket, SlidingWindowCounter,
+        SlidingWindowLog, TokenBucket, Zone,
     },
 };
 
@@ -49,6 +49,10 @@ pub(crate) fn algorithm(kind: Kind, rng: &mut Rng) -> Algorithm {
                 _ => LeakyBucket::new(rate, capacity).unwrap().into(),
             }
         }
+        // Plain windows and those of a calendar take each other's place.
+        Kind::FixedWindow if rng.u8(0..3) == 0 => FixedWindow::of_calendar(limit(rng, EXACT_MAX), calendar(rng))
+            .unwrap()
+            .into(),
         Kind::FixedWindow => {
             let align = if rng.bool() { Align::Clock } else { Align::FirstRequest };
             FixedWindow::new(limit(rng, EXACT_MAX), window(rng), align)
@@ -98,6 +102,23 @@ fn window(rng: &mut Rng) -> Duration {
         0 => Duration::from_micros(rng.u64(1_000..3_000 * 86_400_000_000)),
         1 => Duration::from_secs(3_000 * 86_400),
         _ => Duration::from_micros(*rng.choice(&choices).unwrap()),
+    }
+}
+
+fn calendar(rng: &mut Rng) -> Calendar {
+    let zones = [
+        "UTC",
+        "Europe/Berlin",
+        "America/New_York",
+        "Australia/Lord_Howe",
+        "Pacific/Apia",
+    ];
+    let zone = Zone::named(rng.choice(zones).unwrap()).unwrap();
+    match rng.u8(0..8) {
+        0 => Calendar::month(zone),
+        1 => Calendar::days(zone, 3_000).unwrap(),
+        2 => Calendar::days(zone, 7).unwrap(),
+        _ => Calendar::days(zone, 1).unwrap(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use fastrand::Rng;
 use limiter_core::{
     Algorithm, Ask, Decision, OnFailure, Policy, Role, Timestamp, Verdict,
-    algorithm::EXACT_MAX,
+    algorithm::{Calendar, EXACT_MAX},
     test_util::script::{Answered, Batch, Model, Settle, Stored, script_text},
 };
 
@@ -39,6 +39,8 @@ pub(crate) struct World {
     denied: u32,
     shared: u32,
     settled: u32,
+    /// Calls that had edges of other windows of a calendar.
+    told: u32,
 }
 
 /// One request: for each layer, the policy's index, the key, the cost.
@@ -66,6 +68,7 @@ impl World {
             denied: 0,
             shared: 0,
             settled: 0,
+            told: 0,
         };
         for slot in 0..5 {
             let policy = world.policy(slot);
@@ -115,16 +118,8 @@ impl World {
         batch: &Batch,
         names: &[(Arc<Policy>, String)],
     ) -> Result<(), String> {
-        let (keys, mut args) = batch.arguments(PREFIX, None);
-        args[2..].fill(FOREVER_MS.into());
-        args.push(self.now.to_string().into());
-        let count = keys.len().to_string();
-        let mut commands = vec![
-            [b"EVALSHA".to_vec(), self.sha1.clone(), count.into_bytes()]
-                .into_iter()
-                .chain(keys.iter().chain(&args).map(|bytes| bytes.to_vec()))
-                .collect::<Vec<_>>(),
-        ];
+        let about = self.believed_time(batch, names)?;
+        let mut commands = vec![self.command(batch, about)];
         commands.extend(names.iter().map(|(policy, key)| {
             let name = format!("{PREFIX}:{}{key}", policy.key_prefix()).into_bytes();
             match policy.algorithm() {
@@ -178,6 +173,52 @@ impl World {
         Ok(())
     }
 
+    /// The call of a gateway that believes it is `about` that time at the server.
+    fn command(&self, batch: &Batch, about: u64) -> Vec<Vec<u8>> {
+        let (keys, mut args) = batch.arguments_about(PREFIX, None, Timestamp::from_micros(about));
+        args[2..].fill(FOREVER_MS.into());
+        args.push(self.now.to_string().into());
+        let count = keys.len().to_string();
+        [b"EVALSHA".to_vec(), self.sha1.clone(), count.into_bytes()]
+            .into_iter()
+            .chain(keys.iter().chain(&args).map(|bytes| bytes.to_vec()))
+            .collect()
+    }
+
+    /// What time the gateway believes it is at the server: mostly not far from right. Where it is so wrong that the call
+    /// has edges of other windows of a calendar, it must be told the time, and nothing done.
+    fn believed_time(&mut self, batch: &Batch, names: &[(Arc<Policy>, String)]) -> Result<u64, String> {
+        let now = Timestamp::from_micros(self.now);
+        let calendars: Vec<_> = names.iter().filter_map(|(policy, _)| calendar(policy)).collect();
+        let Some(calendar) = self.rng.choice(&calendars) else {
+            return Ok(self.now);
+        };
+        let (begin, end) = calendar.window_at(now);
+        let before = Timestamp::from_micros(begin.as_micros() - 1);
+        let about = match self.rng.u8(0..8) {
+            0 | 1 => before,
+            // The window before that has an end too, but not now.
+            2 => Timestamp::from_micros(calendar.window_at(before).0.as_micros() - 1),
+            3 => end,
+            _ => now,
+        };
+        let is_of_now = |calendar: &&Calendar| {
+            let (begin, end) = calendar.window_at(about);
+            (begin..calendar.window_at(end).1).contains(&now)
+        };
+        if calendars.iter().all(is_of_now) {
+            return Ok(about.as_micros());
+        }
+        self.told += 1;
+        let reply = self.redis.pipeline(&[self.command(batch, about.as_micros())]).pop();
+        match reply {
+            Some(Value::Bytes(reply)) if matches!(batch.replay(&reply), Ok(Answered::Late(told)) if told == now) => {
+                Ok(self.now)
+            }
+            other => Err(format!("asked as of {about:?} at {now:?}: {other:?}")),
+        }
+    }
+
     fn decisions(
         &mut self,
         requests: &[Request],
@@ -217,8 +258,11 @@ impl World {
             denied,
             shared,
             settled,
+            told,
             ..
         } = self;
+        let has_calendars = self.kinds.contains(&Kind::FixedWindow);
+        assert!(!has_calendars || *told > 100, "{told} told the time");
         assert!(
             *allowed > 1_000 && *denied > 1_000 && *shared > 1_000 && *settled > 1_000,
             "{allowed} allowed, {denied} denied, {shared} with shared keys, {settled} with settlements"
@@ -321,7 +365,13 @@ impl World {
             9..13 => rng.u64(0..=window / 8),
             13 => rng.u64(0..=window * 2),
             // To the edge of a window, or just before it.
-            14 => window - self.now % window - rng.u64(0..2),
+            14 => {
+                let end = match calendar(&self.policies[slot]) {
+                    Some(calendar) => calendar.window_at(Timestamp::from_micros(self.now)).1.as_micros(),
+                    None => self.now - self.now % window + window,
+                };
+                end - self.now - rng.u64(0..2)
+            }
             // When what was taken at a former time leaves, or just before it.
             _ => (rng.choice(&self.times).unwrap() + window - rng.u64(0..2)).saturating_sub(self.now),
         };
@@ -373,5 +423,12 @@ fn stored(reply: Value) -> Stored {
                 .collect(),
         ),
         other => panic!("neither a string nor a list: {other:?}"),
+    }
+}
+
+fn calendar(policy: &Policy) -> Option<&Calendar> {
+    match policy.algorithm() {
+        Algorithm::FixedWindow(window) => window.calendar(),
+        _ => None,
     }
 }

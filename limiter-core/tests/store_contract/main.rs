@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use limiter_core::{
     Algorithm, Answer, Ask, Checking, Clock, Decision, Fallback, Health, Limiter, MemoryStore, OnFailure, Outcome,
     Policy, Rate, RedisConfig, RedisOptions, RedisStore, Store, StoreError, Timestamp, Verdict, Wait,
-    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    algorithm::{Align, Calendar, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket, Zone},
     test_util::{ManualClock, RedisReply, RedisServer},
 };
 

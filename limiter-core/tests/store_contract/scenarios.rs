@@ -80,6 +80,49 @@ async fn a_window_of_the_clock_ends_with_the_clock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_of_a_calendar_ends_at_midnight_there() {
+    let berlin = Zone::named("Europe/Berlin").unwrap();
+    let calendar = Calendar::days(berlin, 1).unwrap();
+    // Clocks are set forward in the one, and back in the other.
+    for (day, hours) in [("2027-03-28T00:00:00+01:00", 23), ("2027-10-31T00:00:00+02:00", 25)] {
+        let day: jiff::Timestamp = day.parse().unwrap();
+        let midnight = Timestamp::from_micros(day.as_microsecond().try_into().unwrap());
+        let next = midnight.plus(hours * 3_600 * SECOND);
+        let daily = policy("daily", FixedWindow::of_calendar(2, calendar.clone()).unwrap());
+        for world in World::each().await {
+            world.clock.set(midnight);
+            assert_eq!(world.passing(&daily, "k", 3).await, 2);
+            let denied = world.decide(&[(&daily, "k", 1)]).await.verdict;
+            let wait = Wait::For(next.since(midnight));
+            assert_eq!(denied, Verdict::Denied { by: 0, wait }, "{:?}", world.store);
+            world.clock.set(Timestamp::from_micros(next.as_micros() - 1));
+            assert_eq!(world.passing(&daily, "k", 1).await, 0);
+            world.clock.set(next);
+            assert_eq!(world.passing(&daily, "k", 3).await, 2);
+            // A store that knew the server's time learns that it is another.
+            world.clock.set(next.plus(400 * 86_400 * SECOND));
+            assert_eq!(world.passing(&daily, "k", 3).await, 2);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_counted_in_one_time_zone_is_counted_in_another() {
+    let day = |zone, limit| {
+        let calendar = Calendar::days(Zone::named(zone).unwrap(), 1).unwrap();
+        policy("daily", FixedWindow::of_calendar(limit, calendar).unwrap())
+    };
+    let hour = 3_600 * SECOND;
+    let plain = policy("daily", FixedWindow::new(7, 24 * hour, Align::Clock).unwrap());
+    for world in World::each().await {
+        assert_eq!(world.passing(&day("Europe/Berlin", 2), "k", 3).await, 2);
+        assert_eq!(world.passing(&day("America/New_York", 5), "k", 5).await, 3);
+        assert_eq!(world.passing(&plain, "k", 5).await, 2);
+        assert_eq!(world.remaining(&day("Asia/Tokyo", 8), "k").await, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_as_told_passes_and_not_a_microsecond_earlier() {
     for world in World::each().await {
         for policy in every_algorithm(7, 10 * SECOND) {

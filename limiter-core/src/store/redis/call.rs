@@ -18,6 +18,8 @@ use crate::{clock::Timestamp, store::StoreError};
 /// Repetitions of a call, at most. One after another server was named, one to load the script there, one where it came
 /// too late by a clock that we had a wrong idea of; and once more all that, in a cluster whose slots are on the move.
 const MAX_REPEATS: u32 = 6;
+/// How far from what is known the server's time may be, so that a call with a window of a calendar need not be repeated.
+const APART_AT_MOST: Duration = Duration::from_secs(3_600);
 /// Pause before a call is repeated whose keys are apart while their slot is moved.
 const APART_PAUSE: Duration = Duration::from_millis(2);
 
@@ -34,7 +36,8 @@ pub(super) async fn run(node: Arc<Node>, mut batch: Batch) {
         if batch.is_empty() {
             return;
         }
-        let arguments = script_batch.arguments(&at.context.config.prefix, at.server_clock.at(until));
+        let about = not_later_than(at.server_clock.at(sent).unwrap_or(sent));
+        let arguments = script_batch.arguments(&at.context.config.prefix, at.server_clock.at(until), about);
         let send = at.send(route.call, &arguments, route.asking, until.since(sent));
         let result = in_time(&at, &mut batch, until, send).await;
         let received = at.context.now();
@@ -53,6 +56,16 @@ pub(super) async fn run(node: Arc<Node>, mut batch: Batch) {
             return fail(&node, &at, batch, &failure);
         }
     }
+}
+
+/// A time before that of the server, which is `about`, or will be when the call comes there.
+///
+/// A call has the edges of two windows of a calendar, which are longer than that: just after one has begun, by what is
+/// known, the server may still be in the one before. It tells where that is not enough, for instance where nothing was
+/// known of its time and ours is of no use.
+fn not_later_than(about: Timestamp) -> Timestamp {
+    let margin = u64::try_from(APART_AT_MOST.as_micros()).unwrap_or(0);
+    Timestamp::from_micros(about.as_micros().saturating_sub(margin))
 }
 
 /// The last deadline of those in the batch. Settlements have none of their own.

@@ -89,7 +89,7 @@ async fn probe(node: &Arc<Node>) {
 
 async fn attempt(node: &Node) -> Result<(), Failure> {
     let batch = script::Batch::new();
-    let mut arguments = batch.arguments(&node.context.config.prefix, Some(LONG_AGO));
+    let mut arguments = batch.arguments(&node.context.config.prefix, Some(LONG_AGO), LONG_AGO);
     // Not read: it lets the server say that it is not the one for such keys, or that they are forbidden to us.
     arguments.keys.push(node.probe_key());
     let patience = node.connections.patience();

@@ -238,7 +238,11 @@ impl Batch {
 
     /// What to call the script with. `prefix` begins every key. After `not_after`, in the server's time, the script
     /// does nothing.
-    pub(crate) fn arguments(&self, prefix: &str, not_after: Option<Timestamp>) -> Arguments {
+    ///
+    /// `about` is what time it is at the server, as far as is known. Where windows of a calendar are in the batch, the
+    /// script also does nothing outside of the window that this lies in, and of the next: that reply is
+    /// [`Reply::Late`](super::Reply) too, whose time is a better one.
+    pub(crate) fn arguments(&self, prefix: &str, not_after: Option<Timestamp>, about: Timestamp) -> Arguments {
         let places = self.places();
         let mut keys = vec![Bytes::new(); self.keys.len()];
         let mut keys_of = vec![0_u16; self.policies.len()];
@@ -251,6 +255,7 @@ impl Batch {
         let mut args = Vec::with_capacity(2 + self.policies.len());
         args.push(codec::policies(
             not_after,
+            about,
             self.policies.iter().map(|policy| &**policy).zip(keys_of),
         ));
         args.push(self.requests(&places));

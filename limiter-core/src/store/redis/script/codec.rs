@@ -9,14 +9,19 @@ use crate::{
     policy::{Policy, Role},
 };
 
-/// The parameters of all policies, each with its number of counters, after the deadline (0: none).
-pub(super) fn policies<'a>(not_after: Option<Timestamp>, policies: impl Iterator<Item = (&'a Policy, u16)>) -> Bytes {
+/// The parameters of all policies, at `about` that time of the server, each with its number of counters, after the
+/// deadline (0: none).
+pub(super) fn policies<'a>(
+    not_after: Option<Timestamp>,
+    about: Timestamp,
+    policies: impl Iterator<Item = (&'a Policy, u16)>,
+) -> Bytes {
     let mut bytes = Vec::with_capacity(128);
     push(&mut bytes, not_after.map_or(0, Timestamp::as_micros));
     for (policy, keys) in policies {
         bytes.push(id(policy.algorithm()) | role(policy.role()) << 4);
         bytes.extend_from_slice(&keys.to_le_bytes());
-        for parameter in policy.algorithm().parameters() {
+        for parameter in policy.algorithm().parameters(about) {
             push(&mut bytes, parameter);
         }
     }
@@ -28,6 +33,7 @@ fn id(algorithm: &Algorithm) -> u8 {
     match algorithm {
         Algorithm::TokenBucket(_) => 1,
         Algorithm::LeakyBucket(_) => 2,
+        Algorithm::FixedWindow(a) if a.calendar().is_some() => 6,
         Algorithm::FixedWindow(_) => 3,
         Algorithm::SlidingWindowCounter(_) => 4,
         Algorithm::SlidingWindowLog(_) => 5,

@@ -76,10 +76,21 @@ impl Batch {
         self.0.settle(&settlement) == Added::Yes
     }
 
-    /// `KEYS` and `ARGV`.
+    /// `KEYS` and `ARGV`, without windows of a calendar.
     #[must_use]
     pub fn arguments(&self, prefix: &str, not_after: Option<Timestamp>) -> (Vec<Bytes>, Vec<Bytes>) {
-        let arguments = self.0.arguments(prefix, not_after);
+        self.arguments_about(prefix, not_after, Timestamp::from_micros(0))
+    }
+
+    /// `KEYS` and `ARGV`, at about that time of the server.
+    #[must_use]
+    pub fn arguments_about(
+        &self,
+        prefix: &str,
+        not_after: Option<Timestamp>,
+        about: Timestamp,
+    ) -> (Vec<Bytes>, Vec<Bytes>) {
+        let arguments = self.0.arguments(prefix, not_after, about);
         (arguments.keys, arguments.args)
     }
 
