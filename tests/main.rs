@@ -40,6 +40,7 @@ mod matching;
 mod outage;
 mod overrides;
 mod proxy;
+mod queue;
 mod redis_manual;
 mod regression;
 mod reload;

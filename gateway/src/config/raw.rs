@@ -288,13 +288,17 @@ mapping! {
         rate: Rate { example: "100/s" },
         /// What passes at once after a pause. `token_bucket`.
         burst: Whole { range: (1, MAX), otherwise: "the number in the rate, as written", example: "200" },
-        max_wait: Anything {},
+        /// The longest that a request waits for its token, where there is none at once; then it is refused at once.
+        /// `token_bucket`.
+        max_wait: Span { otherwise: "no wait", example: "2s" },
         warm_up: Anything {},
-        /// What passes at once. `leaky_bucket`.
+        /// What passes at once, or is taken into the queue. `leaky_bucket`.
         capacity: Whole { range: (1, MAX), otherwise: "one second's worth, at least 1", example: "4" },
-        /// Whether requests wait for their turn: `false` is the one value that this version has. `leaky_bucket`: required.
-        delay: Flag { example: "false" },
-        max_delay: Anything {},
+        /// Whether admitted requests wait for their turn and leave `1/rate` apart; `false` only measures and refuses.
+        /// `leaky_bucket`.
+        delay: Flag { default: "true", example: "false" },
+        /// A request whose turn is later is refused. `leaky_bucket` with `delay: true`.
+        max_delay: Span { default: "10s", example: "2s" },
         /// What passes in a window; of a log at most 100,000. `fixed_window`, `sliding_window_log`,
         /// `sliding_window_counter`: required.
         limit: Whole { range: (1, MAX), example: "500" },
@@ -346,13 +350,15 @@ mapping! {
         rate: Rate { otherwise: "the layer's", example: "1000/s" },
         /// `token_bucket`.
         burst: Whole { range: (1, MAX), otherwise: "as the layer says", example: "2000" },
-        max_wait: Anything {},
+        /// `token_bucket`.
+        max_wait: Span { otherwise: "the layer's", example: "2s" },
         warm_up: Anything {},
         /// `leaky_bucket`.
         capacity: Whole { range: (1, MAX), otherwise: "as the layer says", example: "40" },
         /// `leaky_bucket`.
         delay: Flag { otherwise: "the layer's", example: "false" },
-        max_delay: Anything {},
+        /// `leaky_bucket`.
+        max_delay: Span { otherwise: "the layer's", example: "2s" },
         /// Windows.
         limit: Whole { range: (1, MAX), otherwise: "the layer's", example: "5000" },
         /// Windows.

@@ -53,7 +53,10 @@ const KINDS: &[(&str, Kind, &[&str])] = &[
 ];
 
 /// Parameters that are known by name only.
-const LATER: &[&str] = &["max_wait", "warm_up", "max_delay"];
+const LATER: &[&str] = &["warm_up"];
+
+/// The longest that a queue lets a request wait, unless something else is written.
+const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// The algorithm of the layer at `item`; `None` where it cannot be made of what is written.
 pub(super) fn algorithm(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Algorithm> {
@@ -127,28 +130,42 @@ fn token_bucket(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Opt
     let rate = cx.required(item, "rate", &raw.rate, units::rate);
     let burst = optional(item, "burst", &raw.burst, cx);
     let rate = rate?;
-    Some(TokenBucket::new(rate, burst?.unwrap_or(rate.units)).map(Algorithm::from))
+    let max_wait = cx.read(&item.key("max_wait"), &raw.max_wait, units::duration);
+    let bucket = TokenBucket::new(rate, burst?.unwrap_or(rate.units));
+    let bucket = bucket.and_then(|bucket| bucket.with_max_wait(max_wait.unwrap_or_default()));
+    Some(bucket.map(Algorithm::from))
 }
 
 fn leaky_bucket(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
     let rate = cx.required(item, "rate", &raw.rate, units::rate);
     let capacity = optional(item, "capacity", &raw.capacity, cx);
-    let delay = item.key("delay");
-    match cx.read(&delay, &raw.delay, units::flag) {
-        Some(false) => {}
-        Some(true) => cx.wrong(
-            &delay,
-            "`true` is not supported by this version yet, expected `delay: false`",
-        ),
-        None if raw.delay.is_present() => {}
-        None => cx.missing(
-            item,
-            "delay",
-            "`delay: false`: the default, `true`, is not supported by this version yet",
-        ),
-    }
+    let waits = cx.read(&item.key("delay"), &raw.delay, units::flag).unwrap_or(true);
+    let longest = item.key("max_delay");
+    let max_delay = cx.read(&longest, &raw.max_delay, units::duration);
     let rate = rate?;
-    Some(LeakyBucket::new(rate, capacity?.unwrap_or_else(|| second_s_worth(rate))).map(Algorithm::from))
+    let capacity = capacity?.unwrap_or_else(|| second_s_worth(rate));
+    if !waits {
+        if max_delay.is_some() {
+            cx.warn(&longest, "nothing waits with `delay: false`: this has no effect");
+        }
+        return Some(LeakyBucket::new(rate, capacity).map(Algorithm::from));
+    }
+    let queue = LeakyBucket::queue(rate, capacity, max_delay.unwrap_or(MAX_DELAY));
+    if let Ok(queue) = &queue
+        && queue.capacity() < capacity
+    {
+        let place = if max_delay.is_some() {
+            longest
+        } else {
+            item.key("capacity")
+        };
+        let message = format!(
+            "only {} of a capacity of {capacity} have a turn within `max_delay`: the others are refused",
+            queue.capacity()
+        );
+        cx.warn(&place, message);
+    }
+    Some(queue.map(Algorithm::from))
 }
 
 /// What `rate` gives in a second, rounded down, at least 1.

@@ -392,14 +392,26 @@ routes: []
         "5:12: limits[0].limit: cannot be counted exactly: limit must be at most 100000",
     ),
     (
-        "leaky bucket that queues",
+        "wait that cannot be counted",
         "limits:
   - name: user
     key: ip
-    algorithm: leaky_bucket
-    rate: 5/s
+    algorithm: token_bucket
+    rate: 1000000000000/s
+    max_wait: 3h
 ",
-        "2:5: limits[0].delay: is missing, expected `delay: false`: the default, `true`, is not supported by this version yet",
+        "6:15: limits[0].max_wait: cannot be counted exactly: max_wait must be at most 9006.199254s",
+    ),
+    (
+        "delay of another algorithm",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    max_delay: 1s
+",
+        "6:5: limits[0].max_delay: unknown key for `token_bucket`, expected `rate`, `burst` or `max_wait`; `max_delay` belongs to `leaky_bucket`",
     ),
     (
         "concurrency",
@@ -853,7 +865,7 @@ listen: 127.0.0.1:8081
       - {values: h, deny: maybe}
 ",
         "8:27: limits[0].overrides[0].rate: `0/s` is nothing, expected a rate of more than 0
-9:21: limits[0].overrides[1].limit: unknown key for `token_bucket`, expected `rate` or `burst`; `limit` belongs to `fixed_window`, `sliding_window_log`, `sliding_window_counter` or `concurrency`
+9:21: limits[0].overrides[1].limit: unknown key for `token_bucket`, expected `rate`, `burst` or `max_wait`; `limit` belongs to `fixed_window`, `sliding_window_log`, `sliding_window_counter` or `concurrency`
 10:9: limits[0].overrides[2]: says nothing of its values, expected parameters of the algorithm, `unlimited: true` or `deny: true`
 11:21: limits[0].overrides[3].rat: unknown key, did you mean `rate`?
 12:9: limits[0].overrides[4]: says several things at once, expected parameters of the algorithm, `unlimited: true` or `deny: true`

@@ -195,3 +195,25 @@ counted by
     assert_eq!(render_warnings("gateway.yaml", text, &warnings, false), expected);
     assert!(render_warnings("gateway.yaml", text, &warnings, true).contains("\x1b[33m^^^^\x1b[0m"));
 }
+
+#[test]
+fn queues_that_take_in_less_than_they_say() {
+    let queue = |more: &str| {
+        told(&format!(
+            "limits: {{name: a, key: ip, algorithm: leaky_bucket, rate: 10/s, {more}}}\n"
+        ))
+    };
+    assert_eq!(queue("capacity: 101"), "");
+    assert_eq!(
+        queue("capacity: 102"),
+        "1:75: limits.capacity: only 101 of a capacity of 102 have a turn within `max_delay`: the others are refused"
+    );
+    assert_eq!(
+        queue("capacity: 50, max_delay: 2s"),
+        "1:90: limits.max_delay: only 21 of a capacity of 50 have a turn within `max_delay`: the others are refused"
+    );
+    assert_eq!(
+        queue("delay: false, max_delay: 2s"),
+        "1:90: limits.max_delay: nothing waits with `delay: false`: this has no effect"
+    );
+}
