@@ -48,6 +48,7 @@ mod reload_counts;
 mod reload_load;
 mod reload_random;
 mod retry_after;
+mod roles;
 mod soak;
 mod streaming;
 mod upstreams;

@@ -181,9 +181,14 @@ impl Layers {
                 continue;
             }
             let (next, scratch) = to.next();
-            if !self.write_key(index, layer, facts, &mut next.key, scratch)? {
-                to.skipped.push(index);
-                continue;
+            match self.write_key(index, layer, facts, &mut next.key, scratch) {
+                Ok(true) => {}
+                Err(error) if layer.is_enforced() || !matches!(error, KeyError::Missing { .. }) => return Err(error),
+                // Skipped; or a shadow, which refuses nothing.
+                Ok(false) | Err(_) => {
+                    to.skipped.push(index);
+                    continue;
+                }
             }
             let terms = match &layer.overrides {
                 None => Terms::Policy(0),
@@ -196,6 +201,7 @@ impl Layers {
                     to.len += 1;
                 }
                 Terms::Unlimited => to.skipped.push(index),
+                Terms::Denied if !layer.is_enforced() => to.skipped.push(index),
                 Terms::Denied => return Err(KeyError::Denied { layer: index }),
             }
         }
@@ -276,6 +282,13 @@ impl Layer {
             cost: config.cost,
             meets_preflights: !config.key.iter().any(of_the_client),
         }
+    }
+}
+
+impl Layer {
+    /// Whether it refuses anything: a shadow does not.
+    fn is_enforced(&self) -> bool {
+        self.policies.first().is_none_or(|policy| policy.role().is_enforced())
     }
 }
 

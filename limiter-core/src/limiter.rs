@@ -222,7 +222,11 @@ impl Fallen {
             return Plan::Decided(self.together(Layers::new(), Ok(Decision::unlimited())));
         }
         let open = || (0..asks.len()).filter(|layer| !decided.contains(layer));
-        let on_failure = |layer: usize| asks[layer].policy.on_failure();
+        // What refuses nothing does not do so without its store either.
+        let on_failure = |layer: usize| match asks[layer].policy.on_failure() {
+            OnFailure::Closed if !asks[layer].policy.role().is_enforced() => OnFailure::Open,
+            on_failure => on_failure,
+        };
         // One closed layer refuses all, so that no other layer is charged.
         if let Some(by) = open().find(|&layer| on_failure(layer) == OnFailure::Closed) {
             return Plan::Decided(FallbackDecision::Closed { by });

@@ -312,16 +312,18 @@ mapping! {
         buckets: Whole { range: (1, 60), default: "6", example: "10" },
         /// Units that one request takes; 0 checks and takes nothing.
         cost: Short<Whole, Anything> { range: (0, MAX), default: "1", example: "2" },
-        /// `enforce` is the one value that this version has.
-        mode: Word { words: &["enforce"], default: "enforce", example: "enforce" },
+        /// `shadow`: the layer is counted and reported, and refuses nothing. It is charged where every enforced layer has
+        /// room, and so has it. Its counts are kept when it is enforced.
+        mode: Word { words: &["enforce", "shadow"], default: "enforce", example: "shadow" },
         /// `exact` is the one value that this version has.
         precision: Word { words: &["exact"], default: "exact", example: "exact" },
         /// Who counts together: `cluster`, all gateways that share the store, is the one value that this version has.
         scope: Word { words: &["cluster"], default: "cluster", example: "cluster" },
         /// In place of the store's `on_failure`.
         on_store_failure: Word { words: &["local", "open", "closed"], otherwise: "the store's", example: "open" },
-        /// `allowed`, a refused request costs nothing, is the one value that this version has.
-        charge: Short<Word, Anything> { words: &["allowed"], default: "allowed", example: "allowed" },
+        /// `allowed`: a refused request costs nothing. `all`: it is charged where it was checked, with what is left at
+        /// most; so who goes on while refused is refused for longer.
+        charge: Short<Word, Anything> { words: &["allowed", "all"], default: "allowed", example: "all" },
         /// What the requests get that it refuses, in place of `responses.rejection`.
         rejection: Rejection { otherwise: "as `responses.rejection`", example: "{status: 503}" },
         /// Other terms for listed keys; an exact value goes before a prefix, a longer prefix before a shorter one, and both

@@ -104,12 +104,13 @@ impl Check {
         };
         match outcome {
             Outcome::Decided(decision) => {
-                let fact = RateLimited {
+                let mut fact = RateLimited {
                     layers: self.layers,
                     decision,
                     at,
                 };
                 record(&fact, snapshot, fact.layers.len());
+                keep_enforced(&mut fact, snapshot);
                 verdict(fact, snapshot)
             }
             Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, at, snapshot),
@@ -142,8 +143,9 @@ fn fallback(
                 }
             }
             let layers = decided.iter().filter_map(|&at| asked.get(at).copied()).collect();
-            let fact = RateLimited { layers, decision, at };
+            let mut fact = RateLimited { layers, decision, at };
             record(&fact, snapshot, shared);
+            keep_enforced(&mut fact, snapshot);
             verdict(fact, snapshot)
         }
     }
@@ -179,7 +181,9 @@ fn degraded(fact: &RateLimited, snapshot: &Snapshot) -> Option<Degraded> {
 /// Counts what each layer said. The first `shared` of them were asked in the store, the others in the fallback.
 fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize) {
     for (at, (&layer, reading)) in fact.layers.iter().zip(&fact.decision.readings).enumerate() {
+        let is_enforced = snapshot.layers.policy(layer).role().is_enforced();
         let outcome = match (at < shared, reading.fits) {
+            (_, false) if !is_enforced => LimitOutcome::ShadowDenied,
             (true, true) => LimitOutcome::Allowed,
             (true, false) => LimitOutcome::Denied,
             (false, true) => LimitOutcome::FallbackAllowed,
@@ -190,6 +194,24 @@ fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize) {
             metrics.record_used(reading.remaining, snapshot.layers.policy(layer).algorithm().limit());
         }
     }
+}
+
+/// Drops what layers said that refuse nothing: nobody but the metrics is to know of them.
+fn keep_enforced(fact: &mut RateLimited, snapshot: &Snapshot) {
+    let is_enforced = |layer| snapshot.layers.policy(layer).role().is_enforced();
+    if fact.layers.iter().all(|layer| is_enforced(*layer)) {
+        return;
+    }
+    let kept: SmallVec<[bool; 8]> = fact.layers.iter().map(|layer| is_enforced(*layer)).collect();
+    if let Verdict::Denied { by, .. } = &mut fact.decision.verdict {
+        *by = kept.iter().take(*by).filter(|kept| **kept).count();
+    }
+    let mut flags = kept.iter();
+    fact.layers.retain(|_| flags.next().is_some_and(|kept| *kept));
+    let mut flags = kept.iter();
+    fact.decision
+        .readings
+        .retain(|_| flags.next().is_some_and(|kept| *kept));
 }
 
 fn count(snapshot: &Snapshot, layer: usize, outcome: LimitOutcome) {

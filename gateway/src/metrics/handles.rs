@@ -106,6 +106,8 @@ pub enum LimitOutcome {
     Allowed,
     /// It had no room.
     Denied,
+    /// It had no room, and is a shadow: it would have refused.
+    ShadowDenied,
     /// A part of its key was missing, and it says `skip`.
     Skipped,
     /// Its store was away: its failure policy let the request pass.
@@ -115,9 +117,10 @@ pub enum LimitOutcome {
 }
 
 impl LimitOutcome {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Allowed,
         Self::Denied,
+        Self::ShadowDenied,
         Self::Skipped,
         Self::FallbackAllowed,
         Self::FallbackDenied,
@@ -127,6 +130,7 @@ impl LimitOutcome {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
+            Self::ShadowDenied => "shadow_denied",
             Self::Skipped => "skipped",
             Self::FallbackAllowed => "fallback_allowed",
             Self::FallbackDenied => "fallback_denied",

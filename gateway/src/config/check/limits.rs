@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use limiter_core::{OnFailure, Policy};
+use limiter_core::{OnFailure, Policy, Role};
 
 use super::{
     super::{
@@ -96,12 +96,14 @@ fn layer(
     let on_store_failure = cx.word(&place.key("on_store_failure"), &raw.on_store_failure, ON_FAILURE);
     let rejection = rejection(&place.key("rejection"), &raw.rejection, &around.upstreams, cx);
     unbuilt(place, raw, cx);
-    let policy = (algorithm).map(|algorithm| {
+    let role = role(place, raw, cx);
+    let policy = algorithm.zip(role).map(|(algorithm, role)| {
         Policy::new(
             name.unwrap_or_default(),
             algorithm,
             on_store_failure.unwrap_or(around.on_failure),
         )
+        .with_role(role)
     });
     let base = Base {
         raw,
@@ -124,21 +126,35 @@ fn layer(
 
 /// Keys of which only the default is built.
 fn unbuilt(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
-    cx.only(&place.key("mode"), &raw.mode, "enforce", &["shadow"]);
     cx.only(&place.key("precision"), &raw.precision, "exact", &["leased"]);
     cx.only(&place.key("scope"), &raw.scope, "cluster", &["instance"]);
-    let charge = place.key("charge");
-    match cx.shape(&charge, &raw.charge) {
-        Some(Short::Short(word)) => {
-            let choices = [("allowed", "allowed"), ("all", "all")];
-            let word = cx.scalar(&charge, word, |scalar| one_of(scalar, &choices));
-            if word == Some("all") {
-                cx.unsupported(&charge, "all", "`allowed`");
-            }
+}
+
+/// What the layer's word counts for, and when it is charged; `None` where that is wrong.
+fn role(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Role> {
+    let modes = [("enforce", Role::Enforced), ("shadow", Role::Shadow)];
+    let mode = cx.word(&place.key("mode"), &raw.mode, &modes).unwrap_or_default();
+    let place = place.key("charge");
+    let charge = match cx.shape(&place, &raw.charge) {
+        None if raw.charge.is_present() => return None,
+        None => return Some(mode),
+        Some(Short::Long(_)) => {
+            cx.unsupported(&place, "status", "`allowed` or `all`");
+            return None;
         }
-        Some(Short::Long(_)) => cx.unsupported(&charge, "status", "`allowed`"),
-        None => {}
+        Some(Short::Short(word)) => {
+            let choices = [("allowed", Role::Enforced), ("all", Role::ChargedAlways)];
+            cx.scalar(&place, word, |scalar| one_of(scalar, &choices))?
+        }
+    };
+    if mode == Role::Shadow && charge == Role::ChargedAlways {
+        cx.wrong(
+            &place,
+            "a shadow refuses nothing that it could be charged for, expected `allowed`",
+        );
+        return None;
     }
+    Some(if mode == Role::Shadow { mode } else { charge })
 }
 
 /// Units a request takes, 0 to check and take nothing; 1 where nothing is written, `None` where it is wrong.

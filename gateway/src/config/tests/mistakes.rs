@@ -424,15 +424,16 @@ routes: []
         "4:16: limits[0].algorithm: `concurrency` is not supported by this version yet, expected another algorithm",
     ),
     (
-        "shadow mode",
+        "a shadow that is charged for refusals",
         "limits:
   - name: user
     key: ip
     algorithm: token_bucket
     rate: 5/s
     mode: shadow
+    charge: all
 ",
-        "6:11: limits[0].mode: `shadow` is not supported by this version yet, expected `enforce`",
+        "7:13: limits[0].charge: a shadow refuses nothing that it could be charged for, expected `allowed`",
     ),
     (
         "name with a space",
