@@ -5,6 +5,7 @@
 
 mod algorithm;
 mod context;
+mod fixed_window;
 mod key;
 mod limits;
 mod listeners;

@@ -28,6 +28,9 @@ leaf! {
     /// A time.
     Span: "a duration such as `250ms`, `10s` or `1h`"
         { "duration", Form::Pattern("^(0|[1-9][0-9]*)(ms|s|m|h|d|w)$") };
+    /// How long a window is.
+    Length: "a duration such as `10s` or `1d`, or `1mo`"
+        { "duration or `1mo`", Form::Pattern("^(1mo|(0|[1-9][0-9]*)(ms|s|m|h|d|w))$") };
     /// So many in a time.
     Rate: "a rate such as `100/s` or `3/10s`"
         { "rate", Form::Pattern("^[1-9][0-9]*/([1-9][0-9]*)?(ms|s|m|h|d|w)$") };
@@ -302,12 +305,14 @@ mapping! {
         /// What passes in a window; of a log at most 100,000. `fixed_window`, `sliding_window_log`,
         /// `sliding_window_counter`: required.
         limit: Whole { range: (1, MAX), example: "500" },
-        /// The window's length. `fixed_window`, `sliding_window_log`, `sliding_window_counter`: required.
-        window: Span { example: "1m" },
+        /// The window's length; `1mo`, a month of the calendar, only of `fixed_window`. `fixed_window`,
+        /// `sliding_window_log`, `sliding_window_counter`: required.
+        window: Length { example: "1m" },
         /// Where windows begin: with the clock's, or with the first request. `fixed_window`.
         align: Word { words: &["clock", "first_request"], default: "clock", example: "first_request" },
-        /// Whose days and weeks: `UTC` is the one value that this version has. `fixed_window`.
-        timezone: Text { words: &["UTC"], default: "UTC", example: "UTC" },
+        /// Whose days, weeks and months: the name of a time zone. `fixed_window` with `align: clock` and a window of whole
+        /// days or weeks, or `1mo`.
+        timezone: Text { default: "UTC", example: "Europe/Berlin" },
         /// Parts that the window is counted in. `sliding_window_counter`.
         buckets: Whole { range: (1, 60), default: "6", example: "10" },
         /// Units that one request takes; 0 checks and takes nothing.
@@ -364,11 +369,11 @@ mapping! {
         /// Windows.
         limit: Whole { range: (1, MAX), otherwise: "the layer's", example: "5000" },
         /// Windows.
-        window: Span { otherwise: "the layer's", example: "1h" },
+        window: Length { otherwise: "the layer's", example: "1h" },
         /// `fixed_window`.
         align: Word { words: &["clock", "first_request"], otherwise: "the layer's", example: "first_request" },
         /// `fixed_window`.
-        timezone: Text { words: &["UTC"], otherwise: "the layer's", example: "UTC" },
+        timezone: Text { otherwise: "the layer's", example: "America/New_York" },
         /// `sliding_window_counter`.
         buckets: Whole { range: (1, 60), otherwise: "the layer's", example: "10" },
     } later []

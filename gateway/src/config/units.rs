@@ -63,13 +63,31 @@ pub(super) fn positive_duration(scalar: &Scalar) -> Result<Duration, String> {
     }
 }
 
+/// How long windows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// Always the same time.
+    Time(Duration),
+    /// A month, whichever it is.
+    Month,
+}
+
+/// A duration of more than 0, or `1mo`.
+pub(super) fn length(scalar: &Scalar) -> Result<Length, String> {
+    match scalar {
+        Scalar::Text(text) if text == "1mo" => Ok(Length::Month),
+        Scalar::Text(text) if text.strip_suffix("mo").is_some_and(|months| digits(months).is_ok()) => {
+            Err(format!("`{text}`: windows are one month long, expected `1mo`"))
+        }
+        _ => positive_duration(scalar).map(Length::Time),
+    }
+}
+
 fn duration_text(text: &str) -> Result<Duration, String> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     if unit == "mo" && !number.is_empty() {
-        return Err(format!(
-            "`{text}`: windows of months are not supported by this version yet"
-        ));
+        return Err(format!("`{text}`: only a `window` of `fixed_window` can be a month"));
     }
     let Some(unit_ms) = unit_ms(unit) else {
         return Err(format!("`{text}` is not a duration, {DURATION_FORM}"));
@@ -237,6 +255,20 @@ mod tests {
             "60",
         ] {
             assert!(duration(&text(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lengths() {
+        assert_eq!(length(&text("1mo")), Ok(Length::Month));
+        assert_eq!(length(&text("2d")), Ok(Length::Time(Duration::from_secs(172_800))));
+        for (bad, why) in [
+            ("2mo", "expected `1mo`"),
+            ("mo", "is not a duration"),
+            ("1mon", "is not a duration"),
+            ("0s", "more than 0"),
+        ] {
+            assert!(length(&text(bad)).unwrap_err().contains(why), "{bad}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use limiter_core::{
     Algorithm, AlgorithmError, Rate,
-    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    algorithm::{LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
 };
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
         suggest, units,
     },
     context::{Context, within},
+    fixed_window::fixed_window,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +125,7 @@ fn foreign_and_later_parameters(kind: Kind, item: &Place<'_>, raw: &raw::Limit, 
     }
 }
 
-type Made = Result<Algorithm, AlgorithmError>;
+pub(super) type Made = Result<Algorithm, AlgorithmError>;
 
 fn token_bucket(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
     let rate = cx.required(item, "rate", &raw.rate, units::rate);
@@ -174,18 +175,6 @@ fn second_s_worth(rate: Rate) -> u64 {
     u64::try_from(per_second).unwrap_or(units::MAX_WHOLE).max(1)
 }
 
-fn fixed_window(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
-    let (limit, window) = (limit(item, raw, cx), window(item, raw, cx));
-    let aligns = [("clock", Align::Clock), ("first_request", Align::FirstRequest)];
-    let align = cx.word(&item.key("align"), &raw.align, &aligns).unwrap_or_default();
-    let timezone = cx.read(&item.key("timezone"), &raw.timezone, units::text);
-    if timezone.is_some_and(|timezone| timezone != "UTC") {
-        let message = "time zones other than `UTC` are not supported by this version yet";
-        cx.wrong(&item.key("timezone"), message);
-    }
-    Some(FixedWindow::new(limit?, window?, align).map(Algorithm::from))
-}
-
 fn sliding_window_log(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
     let (limit, window) = (limit(item, raw, cx), window(item, raw, cx));
     Some(SlidingWindowLog::new(limit?, window?).map(Algorithm::from))
@@ -198,7 +187,7 @@ fn sliding_window_counter(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'
     Some(SlidingWindowCounter::new(limit?, window?, buckets).map(Algorithm::from))
 }
 
-fn limit(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<u64> {
+pub(super) fn limit(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<u64> {
     cx.required(item, "limit", &raw.limit, units::positive)
 }
 

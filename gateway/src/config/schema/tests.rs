@@ -84,7 +84,7 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
     for algorithm in [
         json!({"algorithm": "token_bucket", "rate": "100/s"}),
         json!({"algorithm": "leaky_bucket", "rate": "100/s"}),
-        json!({"algorithm": "fixed_window", "limit": 100, "window": "1s"}),
+        json!({"algorithm": "fixed_window", "limit": 100, "window": "1d"}),
         json!({"algorithm": "sliding_window_log", "limit": 100, "window": "1s"}),
         json!({"algorithm": "sliding_window_counter", "limit": 100, "window": "1s"}),
     ] {

@@ -168,11 +168,105 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
         "limits:
   - name: user
     key: ip
-    algorithm: fixed_window
+    algorithm: sliding_window_log
     limit: 5
     window: 1mo
 ",
-        "6:13: limits[0].window: `1mo`: windows of months are not supported by this version yet",
+        "6:13: limits[0].window: `1mo`: only a `window` of `fixed_window` can be a month",
+    ),
+    (
+        "window of two months",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 2mo
+",
+        "6:13: limits[0].window: `2mo`: windows are one month long, expected `1mo`",
+    ),
+    (
+        "rate by the month",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/1mo
+",
+        "5:11: limits[0].rate: `1mo`: only a `window` of `fixed_window` can be a month",
+    ),
+    (
+        "month that begins with a request",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1mo
+    align: first_request
+",
+        "6:13: limits[0].window: `1mo` is a month of the calendar, expected a duration such as `30d` with `align: first_request`",
+    ),
+    (
+        "time zone with a letter wrong",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1d
+    timezone: Europe/Berlim
+",
+        "7:15: limits[0].timezone: `Europe/Berlim` is no time zone, did you mean `Europe/Berlin`?",
+    ),
+    (
+        "time zone by its city",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1d
+    timezone: New York
+",
+        "7:15: limits[0].timezone: `New York` is no time zone, did you mean `America/New_York`?",
+    ),
+    (
+        "time zone like none",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1d
+    timezone: PST
+",
+        "7:15: limits[0].timezone: `PST` is no time zone, expected a name of the IANA database such as `Europe/Berlin`",
+    ),
+    (
+        "time zone of hours",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 36h
+    timezone: Europe/Berlin
+",
+        "7:15: limits[0].timezone: `Europe/Berlin` has no windows of such a length, expected whole days or weeks, or `1mo`, as the `window`",
+    ),
+    (
+        "time zone of first requests",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: fixed_window
+    limit: 5
+    window: 1d
+    align: first_request
+    timezone: Europe/Berlin
+",
+        "8:15: limits[0].timezone: `Europe/Berlin` says nothing with `align: first_request`, expected `align: clock`",
     ),
     (
         "rate without a time",
