@@ -12,6 +12,7 @@ mod support;
 mod admin;
 mod admin_changes;
 mod answers;
+mod calendar;
 mod cases_arithmetic;
 mod cases_clock;
 mod cases_config;

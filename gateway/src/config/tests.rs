@@ -338,6 +338,38 @@ fn more_layers_than_a_decision_can_name_are_refused() {
 }
 
 #[test]
+fn whole_days_weeks_and_months_are_those_of_a_calendar() {
+    let calendar_of = |rest: &str| {
+        let layer = format!("limits: [{{name: a, key: ip, algorithm: fixed_window, limit: 5, {rest}}}]");
+        let config = parsed(&layer);
+        let Algorithm::FixedWindow(window) = config.limits[0].policy.algorithm() else {
+            panic!("{rest}")
+        };
+        window
+            .calendar()
+            .map(|calendar| (calendar.zone().name().to_owned(), calendar.nominal().as_secs() / 86_400))
+    };
+    let found = |zone: &str, days| Some((zone.to_owned(), days));
+    assert_eq!(calendar_of("window: 1mo"), found("UTC", 31));
+    assert_eq!(calendar_of("window: 1w"), found("UTC", 7));
+    assert_eq!(calendar_of("window: 14d, timezone: UTC"), found("UTC", 14));
+    assert_eq!(calendar_of("window: 24h, timezone: asia/tokyo"), found("Asia/Tokyo", 1));
+    assert_eq!(
+        calendar_of("window: 1mo, timezone: Asia/Tokyo"),
+        found("Asia/Tokyo", 31)
+    );
+    // The same as multiples since the epoch.
+    for plain in [
+        "window: 1d",
+        "window: 1000d, timezone: UTC",
+        "window: 36h",
+        "window: 1w, align: first_request",
+    ] {
+        assert_eq!(calendar_of(plain), None, "{plain}");
+    }
+}
+
+#[test]
 fn large_files_load() {
     let mut text = "upstreams: {a: {endpoints: http://127.0.0.1:1}}\nroutes:\n".to_owned();
     for n in 0..10_000 {
