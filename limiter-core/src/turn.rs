@@ -138,3 +138,81 @@ pub(crate) enum Home {
     Store,
     Fallback,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        algorithm::{LeakyBucket, Rate},
+        policy::{OnFailure, Policy},
+    };
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// A turn in the queues of these layers, each empty at its delay.
+    fn turn(layers: &[(usize, u64)]) -> Option<Box<Turn>> {
+        let mut turn = None;
+        for &(layer, delay) in layers {
+            let empty_at = Timestamp::from_micros(delay);
+            Turn::add(&mut turn, layer, 1, (millis(delay), empty_at));
+        }
+        turn
+    }
+
+    /// Whose units go back, and to a queue that is empty when.
+    fn claimed(settlements: &[Settlement]) -> Vec<(&str, u64)> {
+        let claim = |settlement: &'_ Settlement| match settlement.change {
+            Change::LeaveQueue { empty_at, .. } => empty_at.as_micros(),
+            other => panic!("{other:?}"),
+        };
+        settlements.iter().map(|one| (&*one.key, claim(one))).collect()
+    }
+
+    #[test]
+    fn the_longest_wait_of_all_layers_counts_and_every_queue_is_left() {
+        let rate = Rate {
+            units: 1,
+            per: millis(1_000),
+        };
+        let queue = LeakyBucket::queue(rate, 9, millis(9_000)).unwrap();
+        let policy = Arc::new(Policy::new("queue", queue, OnFailure::Local));
+        let asks = ["a", "b", "c"].map(|key| Ask {
+            policy: &policy,
+            key,
+            cost: 1,
+        });
+        let mut shared = turn(&[(0, 300), (2, 100)]);
+        shared.as_mut().unwrap().claim(&asks, Home::Store);
+        let mut local = turn(&[(0, 200)]);
+        local.as_mut().unwrap().claim(&asks[1..], Home::Fallback);
+        Turn::merge(&mut shared, local);
+        let whole = shared.unwrap();
+        assert_eq!(whole.delay(), millis(300));
+        let (shared, local) = whole.into_claims();
+        assert_eq!(claimed(&shared), [("a", 300), ("c", 100)]);
+        assert_eq!(claimed(&local), [("b", 200)]);
+        let mut none = None;
+        Turn::merge(&mut none, turn(&[(0, 50)]));
+        assert_eq!(none, turn(&[(0, 50)]));
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn turns_of_parts_count_from_their_own_beginnings() {
+        let mut late = turn(&[(0, 100)]);
+        late.as_mut().unwrap().postpone(millis(40));
+        let mut whole = None;
+        Turn::join(&mut whole, turn(&[(0, 120), (1, 10)]), &[3, 1]);
+        Turn::join(&mut whole, late, &[2]);
+        let mut whole = whole.unwrap();
+        assert_eq!(whole.delay(), millis(140));
+        whole.pass(millis(50));
+        assert_eq!(whole.delay(), millis(90));
+        whole.pass(millis(100));
+        assert_eq!(whole.delay(), Duration::ZERO);
+        let layers: Vec<usize> = whole.places.iter().map(|place| place.layer).collect();
+        assert_eq!(layers, [3, 1, 2]);
+    }
+}

@@ -109,7 +109,7 @@ impl Meter {
 
     /// Whole units that drain in this time.
     pub(super) fn units_in(&self, time: Duration) -> u64 {
-        let fractions = time.as_micros() * u128::from(self.units);
+        let fractions = time.as_micros().saturating_mul(u128::from(self.units));
         u64::try_from(fractions / u128::from(self.period)).unwrap_or(u64::MAX)
     }
 
@@ -167,7 +167,7 @@ impl Meter {
     /// How long the request has to wait, in µs, rounded up, that was the last to be charged: `units`, at least one.
     pub(super) fn delay_micros(&self, bucket: &Bucket, units: u64) -> u64 {
         let above = match self.at_once {
-            AtOnce::All => 0,
+            AtOnce::All => return 0,
             AtOnce::IfEmpty => bucket.used.saturating_sub(units.saturating_mul(self.period)),
             AtOnce::WithinCapacity => bucket.used.saturating_sub(self.capacity),
         };

@@ -254,3 +254,60 @@ async fn the_primary_that_sentinels_name_is_followed() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_in_several_slots_of_a_cluster_are_one_turn() {
+    let cluster = RedisCluster::start_without_replicas();
+    let store = store(&cluster.url()).await;
+    let queue = |name: &str, seconds, capacity| {
+        let rate = Rate {
+            units: 1,
+            per: seconds * SECOND,
+        };
+        policy(name, LeakyBucket::queue(rate, capacity, 3600 * SECOND).unwrap())
+    };
+    let layers = [queue("slow", 60, 9), queue("full", 10, 3), queue("fast", 20, 9)];
+    let limiter = Limiter::new(Arc::<RedisStore>::clone(&store), Arc::<RedisStore>::clone(&store));
+    let enter = async || {
+        let asks: Vec<_> = (layers.iter())
+            .map(|policy| Ask {
+                policy,
+                key: "k",
+                cost: 1,
+            })
+            .collect();
+        let outcome = match limiter.check(&asks) {
+            Checking::Ready(outcome) => outcome,
+            Checking::Pending(outcome) => outcome.await,
+        };
+        match outcome {
+            Outcome::Decided(decision) => decision,
+            Outcome::Fallback { error, .. } => panic!("{error}"),
+        }
+    };
+    assert_eq!(enter().await.turn, None);
+    let delay = |decision: &Decision| decision.turn.as_ref().map(|turn| turn.delay().as_secs().div_ceil(10));
+    let second = enter().await;
+    assert_eq!(delay(&second), Some(6), "the slowest queue counts");
+    let third = enter().await;
+    assert_eq!(delay(&third), Some(12));
+    let refused = enter().await;
+    assert!(matches!(refused.verdict, Verdict::Denied { by: 1, .. }), "{refused:?}");
+    assert_eq!(refused.turn, None);
+    wait_remaining(&store, &layers, [6, 0, 6]).await;
+    limiter.leave(*third.turn.unwrap());
+    wait_remaining(&store, &layers, [7, 1, 7]).await;
+}
+
+/// What is given back arrives a moment later.
+async fn wait_remaining(store: &RedisStore, layers: &[Arc<Policy>], expected: [u64; 3]) {
+    let mut found = Vec::new();
+    for _ in 0..500 {
+        found = remaining(store, layers).await;
+        if found == expected {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{expected:?} were to remain, not {found:?}");
+}

@@ -165,6 +165,13 @@ fn a_share_of_a_queue_is_a_queue() {
     let whole: Algorithm = LeakyBucket::queue(per_second(10), 10, 10 * SECOND).unwrap().into();
     let mut line = Line::of(whole.divided(2));
     assert_eq!(line.delays(9, BEGIN), [0, 200, 400, 600, 800]);
+    // However long a turn may take, and however fast it is.
+    let fast = Rate {
+        units: crate::algorithm::EXACT_MAX,
+        per: SECOND,
+    };
+    let longest = Algorithm::from(LeakyBucket::queue(fast, 10, Duration::MAX).unwrap());
+    assert_eq!(longest.divided(2).limit(), 5);
     let bucket = TokenBucket::new(per_second(10), 4)
         .unwrap()
         .with_max_wait(SECOND / 2)
