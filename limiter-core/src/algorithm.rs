@@ -158,12 +158,13 @@ impl Algorithm {
         }
     }
 
-    /// For how many µs a counter matters after it was charged, at the longest.
-    pub(crate) fn lifetime_micros(&self) -> u64 {
+    /// For how many µs a counter matters after it was charged, at the longest, in a call at `about` that time of the
+    /// server.
+    pub(crate) fn lifetime_micros(&self, about: Timestamp) -> u64 {
         match self {
             Self::TokenBucket(a) => a.meter.lifetime_micros(),
             Self::LeakyBucket(a) => a.meter.lifetime_micros(),
-            Self::FixedWindow(a) => a.longest(),
+            Self::FixedWindow(a) => a.longest(about.as_micros()),
             // The newest sub-window has to leave the window as a whole.
             Self::SlidingWindowCounter(a) => a.grid().window + a.grid().window.div_ceil(a.grid().buckets),
             Self::SlidingWindowLog(a) => micros(a.window()),

@@ -30,11 +30,6 @@ const FIRST_DAY: Date = date(1970, 1, 1);
 /// Its first Monday: windows of whole weeks are counted from it.
 const FIRST_MONDAY: Date = date(1970, 1, 5);
 
-/// By how much days can be longer than so many times 24 hours: once, a place that went over the date line had a date
-/// twice.
-#[cfg(any(test, feature = "redis"))]
-const LONGER_AT_MOST: Duration = Duration::from_secs(DAY_SECS);
-
 /// A time zone of the IANA database, as this version of the library has it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Zone(TimeZone);
@@ -80,10 +75,8 @@ struct Inner {
     zone: Zone,
     /// Of a window; `None` for a month.
     days: Option<u32>,
-    /// The window that was asked for last: nearly always it is asked for again.
+    /// Two windows that were asked for, and are nearly always asked for again.
     present: Found,
-    /// As well, the one after it.
-    #[cfg(any(test, feature = "redis"))]
     next: Found,
 }
 
@@ -116,7 +109,6 @@ impl Calendar {
             zone,
             days,
             present: Found::default(),
-            #[cfg(any(test, feature = "redis"))]
             next: Found::default(),
         }))
     }
@@ -133,12 +125,6 @@ impl Calendar {
         Duration::from_secs(u64::from(self.0.days.unwrap_or(31)) * DAY_SECS)
     }
 
-    /// The longest that a window can be, or longer.
-    #[cfg(any(test, feature = "redis"))]
-    pub(super) fn longest(&self) -> Duration {
-        self.nominal() + LONGER_AT_MOST
-    }
-
     /// Begin of the window that holds a moment, and of the one after it.
     #[must_use]
     pub fn window_at(&self, at: Timestamp) -> (Timestamp, Timestamp) {
@@ -148,15 +134,18 @@ impl Calendar {
 
     /// The window that holds a moment, in µs.
     pub(super) fn window(&self, at: u64) -> Range<u64> {
-        self.0.present.or_find(at, || self.find(at))
+        let (present, next) = (&self.0.present, &self.0.next);
+        let found = present.that_holds(at).or_else(|| next.that_holds(at));
+        found.unwrap_or_else(|| present.keep(self.find(at)))
     }
 
     /// The edges of the window that holds a moment, and the end of the window after it, in µs.
     #[cfg(any(test, feature = "redis"))]
     pub(super) fn edges(&self, at: u64) -> [u64; 3] {
         let Range { start, end } = self.window(at);
-        let next = self.0.next.or_find(end, || self.find(end));
-        [start, end, next.end]
+        let next = &self.0.next;
+        let after = next.that_holds(end).unwrap_or_else(|| next.keep(self.find(end)));
+        [start, end, after.end]
     }
 
     fn find(&self, at: u64) -> Range<u64> {
@@ -242,19 +231,19 @@ impl Found {
     /// 3,001 days in seconds are below that many bits; what is left is enough for begins far beyond the end of time.
     const LENGTH_BITS: u32 = 28;
 
-    /// This window, in µs, if it holds `at`; else what `find` says is kept.
-    fn or_find(&self, at: u64, find: impl FnOnce() -> Range<u64>) -> Range<u64> {
+    /// This window, in µs, if it holds a moment.
+    fn that_holds(&self, at: u64) -> Option<Range<u64>> {
         let known = self.0.load(Ordering::Relaxed);
         let start = (known >> Self::LENGTH_BITS) * SECOND;
         let end = start + (known & ((1 << Self::LENGTH_BITS) - 1)) * SECOND;
-        if (start..end).contains(&at) {
-            return start..end;
-        }
-        let found = find();
-        let length = (found.end - found.start) / SECOND;
-        self.0
-            .store((found.start / SECOND) << Self::LENGTH_BITS | length, Ordering::Relaxed);
-        found
+        (start..end).contains(&at).then_some(start..end)
+    }
+
+    /// From now on, it is `window`.
+    fn keep(&self, window: Range<u64>) -> Range<u64> {
+        let (start, length) = (window.start / SECOND, (window.end - window.start) / SECOND);
+        self.0.store(start << Self::LENGTH_BITS | length, Ordering::Relaxed);
+        window
     }
 }
 

@@ -130,10 +130,16 @@ impl FixedWindow {
         }
     }
 
-    /// The length, in µs, that no window is longer than.
+    /// The length, in µs, of the longest window that is in [`FixedWindow::parameters`].
     #[cfg(feature = "redis")]
-    pub(super) fn longest(&self) -> u64 {
-        micros(self.calendar().map_or(self.window, Calendar::longest))
+    pub(super) fn longest(&self, about: u64) -> u64 {
+        match &self.begins {
+            Begins::Multiples | Begins::FirstRequest => micros(self.window),
+            Begins::Calendar(calendar) => {
+                let [begin, edge, end] = calendar.edges(about);
+                (edge - begin).max(end - edge)
+            }
+        }
     }
 
     /// The count of a window that still runs (or, after the clock stepped back, has not begun) goes into ours.

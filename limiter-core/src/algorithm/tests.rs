@@ -112,7 +112,7 @@ proptest! {
         let rounds = matches!(algorithm, Algorithm::SlidingWindowCounter(_));
         prop_assert!(rounds || free_at(expiry - 1) < algorithm.limit());
         #[cfg(feature = "redis")]
-        prop_assert!(expiry - now <= algorithm.lifetime_micros());
+        prop_assert!(expiry - now <= algorithm.lifetime_micros(at(now)));
         let fresh = algorithm.load(None, at(expiry));
         prop_assert_eq!(algorithm.expires_at(&fresh).as_micros().saturating_sub(expiry), 0);
     }

@@ -92,6 +92,7 @@ fn a_counter_lives_to_the_end_of_its_window() {
     let Value::Int(ttl) = redis.command(&[b"PTTL", b"t:p:fw:k"]) else {
         panic!("no time to live")
     };
-    let hours = ttl / 3_600_000;
-    assert!((25..=48).contains(&hours), "{hours} hours");
+    // Redis has read the time before the script did, if only a little.
+    let most = i64::try_from(25 * HOUR / 1_000).unwrap() + 2;
+    assert!((most - 5_000..=most).contains(&ttl), "{ttl} ms");
 }

@@ -262,7 +262,7 @@ impl Batch {
         args.extend(
             self.policies
                 .iter()
-                .map(|policy| codec::time_to_live(policy.algorithm())),
+                .map(|policy| codec::time_to_live(policy.algorithm(), about)),
         );
         Arguments { keys, args }
     }

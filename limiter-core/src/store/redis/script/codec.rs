@@ -50,11 +50,13 @@ fn role(role: Role) -> u8 {
     }
 }
 
-/// For how many ms a counter matters after it was charged, as Redis wants it: text.
+/// For how many ms a counter matters after it was charged, at `about` that time of the server, as Redis wants it: text.
 ///
 /// Rounded up, and two more: Redis cuts the time to whole milliseconds, and may have read it before the script did.
-pub(super) fn time_to_live(algorithm: &Algorithm) -> Bytes {
-    (algorithm.lifetime_micros().div_ceil(1_000) + 2).to_string().into()
+pub(super) fn time_to_live(algorithm: &Algorithm, about: Timestamp) -> Bytes {
+    (algorithm.lifetime_micros(about).div_ceil(1_000) + 2)
+        .to_string()
+        .into()
 }
 
 /// Whole numbers as flat MessagePack arrays.
