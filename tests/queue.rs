@@ -7,9 +7,12 @@ use std::{
 };
 
 use rustix::process::Signal;
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::Instant,
+};
 
-use crate::support::{DEADLINE, Gateway, Origin, Raw, Redis, Response, Settings, get, pause, wait_for};
+use crate::support::{DEADLINE, Gateway, H2Client, Origin, Raw, Redis, Response, Settings, get, pause, wait_for};
 
 /// An origin that notes when each request came.
 struct Watched {
@@ -234,6 +237,29 @@ async fn in_memory_who_leaves_gives_back_the_last_turn_only() {
 async fn in_redis_who_leaves_gives_back_the_last_turn_only() {
     let redis = Redis::start().await;
     who_leaves(Settings::answering().counting_in(&redis, "leave")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_many_wait_and_no_more() {
+    let limit = "{name: queue, key: global, algorithm: leaky_bucket, rate: 1/1h, capacity: 20000, max_delay: 1000d}";
+    let gateway = Gateway::with(&Settings::answering().limit(limit)).start().await;
+    assert!(gateway.client().get("/").await.passed());
+    let mut requests = JoinSet::new();
+    for _ in 0..41 {
+        let connection = H2Client::connect(gateway.address()).await;
+        for _ in 0..250 {
+            let mut connection = connection.clone();
+            requests.spawn(async move { connection.send(&get("/")).await });
+        }
+    }
+    for _ in 0..250 {
+        let refused = requests.join_next().await.unwrap().unwrap();
+        assert_eq!((refused.status, refused.retry_after()), (503, Some(1)));
+        assert!(refused.text().contains("temporary-reduced-capacity"), "{refused:?}");
+    }
+    assert_eq!(gateway.metric("gateway_waiting_requests", &[]).await, 10_000.0);
+    drop(requests);
+    waiting(&gateway, 0.0).await;
 }
 
 #[tokio::test]

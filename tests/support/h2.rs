@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 
 use super::http::{Request, Response};
 
-/// One HTTP/2 connection.
-#[derive(Debug)]
+/// One HTTP/2 connection; clones share it.
+#[derive(Clone, Debug)]
 pub(crate) struct H2Client {
     sender: SendRequest<Full<Bytes>>,
     authority: String,

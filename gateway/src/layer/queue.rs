@@ -36,11 +36,10 @@ impl Drop for Waiting<'_> {
 pub(crate) async fn wait(turn: Box<Turn>, worker: &Worker, snapshot: &Snapshot) -> Result<Duration, Failure> {
     let (began, delay) = (worker.now(), turn.delay());
     let waits = worker.shared.metrics.waits();
-    if waits.waiting() >= WAITING_MAX {
+    if !waits.begin(WAITING_MAX) {
         snapshot.limiter.leave(*turn);
         return Err(Failure::TooManyWait);
     }
-    waits.began();
     let mut waiting = Waiting {
         limiter: &snapshot.limiter,
         waits,

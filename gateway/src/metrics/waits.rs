@@ -1,16 +1,20 @@
 //! Requests that wait for their turn.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 use super::{
-    cells::{Histogram, Level, Sharded, Summed},
+    cells::{Histogram, Sharded, Summed},
     handles::{DURATION_US, US, micros},
 };
 
 /// Requests that wait for their turn in the queue of a limit.
 #[derive(Debug, Default)]
 pub struct Waits {
-    waiting: Level,
+    /// One for all threads, since it bounds them together; who waits can afford it.
+    waiting: AtomicU64,
     shards: Sharded<WaitCells>,
 }
 
@@ -20,14 +24,16 @@ struct WaitCells {
 }
 
 impl Waits {
-    /// A request waits, until [`Waits::ended`].
-    pub fn began(&self) {
-        self.waiting.add(1);
+    /// A request waits, until [`Waits::ended`], unless `max` do already. Whether it does.
+    #[must_use]
+    pub fn begin(&self, max: u64) -> bool {
+        let more = |waiting| (waiting < max).then_some(waiting + 1);
+        self.waiting.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    /// See [`Waits::began`].
+    /// See [`Waits::begin`].
     pub fn ended(&self) {
-        self.waiting.add(-1);
+        self.waiting.fetch_sub(1, Relaxed);
     }
 
     /// Counts a wait at the end of which the request went on.
@@ -38,7 +44,7 @@ impl Waits {
     /// Requests that wait now.
     #[must_use]
     pub fn waiting(&self) -> u64 {
-        self.waiting.get().unsigned_abs()
+        self.waiting.load(Relaxed)
     }
 
     pub(super) fn durations(&self) -> Summed {
