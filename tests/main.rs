@@ -36,6 +36,7 @@ mod faults_tls;
 mod fields;
 mod framing;
 mod harness;
+mod jwt;
 mod layers;
 mod matching;
 mod outage;

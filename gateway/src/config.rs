@@ -27,6 +27,7 @@ use ipnet::IpNet;
 use limiter_core::{Access, Policy, Servers};
 
 use crate::{
+    jwt,
     path::{Glob, Template},
     rejection::Rejection,
 };
@@ -141,6 +142,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// The layers, in the order in which they are checked.
     pub limits: Vec<Layer>,
+    /// Which tokens are believed, where layers count by claims.
+    pub jwt: Option<jwt::Settings>,
     /// How answers look.
     pub responses: Responses,
     /// Bounds of the listeners.
@@ -350,6 +353,13 @@ pub enum KeyPart {
     Query {
         /// Its name, decoded.
         name: String,
+        /// Whether its values must not be seen.
+        secret: bool,
+    },
+    /// `jwt:CLAIM`, of a verified bearer token.
+    Jwt {
+        /// The claim's name.
+        claim: String,
         /// Whether its values must not be seen.
         secret: bool,
     },

@@ -7,11 +7,12 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header::ACCESS_CONTROL_REQUEST_METHOD};
 use ipnet::IpNet;
-use limiter_core::{Key, KeyHasher, Part, Policy};
+use limiter_core::{Clock, Key, KeyHasher, Part, Policy};
 
 use crate::{
     client_addr,
     config::{self, KeyPart, OnMissingKey},
+    jwt::{self, Claims, Tokens, Verifier},
     path::Glob,
 };
 
@@ -45,6 +46,7 @@ pub struct Layers {
     layers: Box<[Layer]>,
     client_ip: config::ClientIp,
     hasher: KeyHasher,
+    verifier: Option<Verifier>,
 }
 
 /// A layer as a request meets it.
@@ -114,6 +116,10 @@ struct Scratch {
     ip: String,
     /// A value that is not in the request as it is counted.
     value: Vec<u8>,
+    /// Of the request's verified token; `None` until a key needs it.
+    claims: Option<Option<Arc<Claims>>>,
+    /// Tokens of requests before.
+    tokens: Tokens,
 }
 
 impl fmt::Debug for Scratch {
@@ -145,7 +151,23 @@ impl Layers {
             layers: limits.iter().map(|limit| Layer::new(limit, &hasher)).collect(),
             client_ip: client_ip.clone(),
             hasher,
+            verifier: None,
         }
+    }
+
+    /// The same, which count by the claims of tokens that `settings` believe.
+    #[must_use]
+    pub fn believing(self, settings: &jwt::Settings, clock: Arc<dyn Clock>) -> Self {
+        let mut claims = Vec::new();
+        for part in self.layers.iter().flat_map(|layer| &layer.key) {
+            if let KeyPart::Jwt { claim, .. } = part
+                && !claims.contains(claim)
+            {
+                claims.push(claim.clone());
+            }
+        }
+        let verifier = (!claims.is_empty()).then(|| Verifier::new(settings, claims, clock));
+        Self { verifier, ..self }
     }
 
     /// The policy of a layer, as a request meets it.
@@ -222,8 +244,19 @@ impl Layers {
                 key.push(Part::Value(self.ip(facts, &mut scratch.ip).as_bytes()), &self.hasher);
                 continue;
             }
-            let value = value_of(part, facts, &mut scratch.value)
-                .map_err(|values::Repeated| KeyError::Repeated { layer: index })?;
+            let claims;
+            let value = match part {
+                KeyPart::Jwt { claim, secret } => {
+                    claims =
+                        (self.claims(facts, scratch)).map_err(|jwt::Repeated| KeyError::Repeated { layer: index })?;
+                    let value = claims
+                        .as_ref()
+                        .and_then(|(verifier, claims)| verifier.value(claims, claim));
+                    value.map(|value| part_of(value.as_bytes(), *secret))
+                }
+                _ => value_of(part, facts, &mut scratch.value)
+                    .map_err(|values::Repeated| KeyError::Repeated { layer: index })?,
+            };
             let value = match (value, layer.on_missing_key) {
                 (Some(value), _) => value,
                 (None, OnMissingKey::Ip) => Part::Missing(self.ip(facts, &mut scratch.ip)),
@@ -233,6 +266,23 @@ impl Layers {
             key.push(value, &self.hasher);
         }
         Ok(true)
+    }
+
+    /// The claims of the request's token, if it has one that is verified.
+    fn claims(
+        &self,
+        facts: &Facts<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Option<(&Verifier, Arc<Claims>)>, jwt::Repeated> {
+        let Some(verifier) = &self.verifier else {
+            return Ok(None);
+        };
+        let claims = match &scratch.claims {
+            Some(claims) => claims.clone(),
+            None => verifier.claims(facts.headers, &mut scratch.tokens)?,
+        };
+        scratch.claims = Some(claims.clone());
+        Ok(claims.map(|claims| (verifier, claims)))
     }
 
     fn ip<'a>(&self, facts: &Facts<'_>, text: &'a mut String) -> &'a str {
@@ -254,10 +304,11 @@ fn value_of<'a>(
             .filter(|text| !text.trim_ascii().is_empty())
             .map(Part::Value)
     };
-    let bytes = |value: Option<&'a [u8]>, secret: bool| value.map(if secret { Part::Secret } else { Part::Value });
+    let bytes = |value: Option<&'a [u8]>, secret: bool| value.map(|value| part_of(value, secret));
     Ok(match part {
         KeyPart::Global => Some(Part::Global),
-        KeyPart::Ip => None,
+        // These are not in the request as it is.
+        KeyPart::Ip | KeyPart::Jwt { .. } => None,
         KeyPart::Path => text(facts.path),
         KeyPart::Route => text(facts.route),
         KeyPart::Method => text(facts.method.as_str()),
@@ -268,11 +319,20 @@ fn value_of<'a>(
     })
 }
 
+fn part_of(value: &[u8], secret: bool) -> Part<'_> {
+    if secret {
+        Part::Secret(value)
+    } else {
+        Part::Value(value)
+    }
+}
+
 impl Layer {
     fn new(config: &config::Layer, hasher: &KeyHasher) -> Self {
         let mut policies = vec![Arc::clone(&config.policy)];
         let overrides = Overrides::new(config, hasher, &mut policies);
-        let of_the_client = |part: &KeyPart| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_));
+        let of_the_client =
+            |part: &KeyPart| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_) | KeyPart::Jwt { .. });
         Self {
             policies: policies.into(),
             overrides,
@@ -309,6 +369,7 @@ impl Descriptor {
         self.len = 0;
         self.skipped.clear();
         self.scratch.ip.clear();
+        self.scratch.claims = None;
     }
 
     /// The entry behind the last, with an empty key.

@@ -15,6 +15,7 @@ pub mod cors;
 pub mod descriptor;
 pub mod error;
 mod exchange;
+pub mod jwt;
 pub mod layer;
 pub mod metrics;
 pub mod path;

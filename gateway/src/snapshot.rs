@@ -338,11 +338,15 @@ impl Snapshot {
         shared
             .fallback
             .use_policies(config.limits.iter().map(|limit| &limit.policy));
+        let mut layers = Layers::new(&config.limits, &config.client_ip, key_secret);
+        if let Some(jwt) = &config.jwt {
+            layers = layers.believing(jwt, Arc::new(shared.clock));
+        }
         Ok(Self {
             version,
             built: shared.clock.now(),
             router: Router::new(&config.routes),
-            layers: Layers::new(&config.limits, &config.client_ip, key_secret),
+            layers,
             limiter: Limiter::new(store.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>),
             store,
             metrics: Counted::new(&config, &shared.metrics),

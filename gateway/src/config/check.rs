@@ -6,6 +6,7 @@
 mod algorithm;
 mod context;
 mod fixed_window;
+mod jwt;
 mod key;
 mod limits;
 mod listeners;
@@ -40,6 +41,7 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
         admin,
         store,
         routes: routes::routes(raw, cx),
+        jwt: jwt::jwt(raw, cx),
         limits: limits::limits(raw, on_failure, &client_ip, cx),
         client_ip,
         responses: responses::responses(raw, cx),

@@ -61,7 +61,7 @@ leaf! {
     /// A part of a key.
     KeyText: "a key such as `ip` or `header:x-user-id`" {
         "key",
-        Form::Pattern("^(global|ip|path|route|method|host|(header|cookie|query):.+)$")
+        Form::Pattern("^(global|ip|path|route|method|host|(header|cookie|query|jwt):.+)$")
     };
 }
 
@@ -111,13 +111,15 @@ mapping! {
         limits: OneOrMany<Limit> {
             otherwise: "none", example: "[{name: all, key: global, algorithm: token_bucket, rate: 100/s}]",
         },
+        /// Which bearer tokens are believed, for keys `jwt:CLAIM`.
+        jwt: Jwt { otherwise: "none", example: "{jwks_file: jwks.json}" },
         /// What answers tell about the limits.
         responses: Responses { example: "{legacy_reset: delta}" },
         /// Bounds of the listeners.
         server: Server { example: "{drain: 10s}" },
         /// The log.
         log: Log { example: "{format: json}" },
-    } later [jwt, tracing]
+    } later [tracing]
 }
 
 mapping! {
@@ -275,7 +277,7 @@ mapping! {
         /// Its identity: counters follow it across reloads, whatever its place in the list.
         name: Name { required: true, example: "user" },
         /// What is counted apart: `global`, `ip`, `path`, `route`, `method`, `host`, `header:NAME`, `cookie:NAME`,
-        /// `query:NAME`, or a list of these.
+        /// `query:NAME`, `jwt:CLAIM`, or a list of these.
         key: OneOrMany<KeyText> { required: true, example: r#"[route, "header:x-user-id"]"# },
         /// Where a part of the key is absent, empty or blank: `ip` (the client's address, apart from all others), `skip`
         /// (the layer does not apply) or `deny` (403).
@@ -416,6 +418,18 @@ mapping! {
         /// What is left out. It has the same keys, and must hold as a whole.
         not: Box<Match> { otherwise: "nothing", example: "{path: /ping, methods: GET}" },
     } later []
+}
+
+mapping! {
+    /// `jwt`.
+    Jwt: "a mapping with `jwks_file`" {
+        /// The keys that sign tokens: a set of keys (JWKS) as JSON. It is watched as this file is.
+        jwks_file: FileName { required: true, example: "jwks.json" },
+        /// Who may have issued a token: any of these, exactly as `iss` says it.
+        issuer: OneOrMany<Text> { otherwise: "anybody", example: "https://id.example.com" },
+        /// Whom a token is meant for: any of these is in `aud`.
+        audience: OneOrMany<Text> { otherwise: "anybody", example: "orders" },
+    } later [jwks_url]
 }
 
 mapping! {

@@ -533,3 +533,54 @@ fn equal_parameters_are_one_policy_and_no_layer_shares_those_of_another() {
     assert!(Arc::ptr_eq(&met("a")[0], &met("c")[0]));
     assert!(Arc::ptr_eq(&met("b")[1], &met("c")[1]));
 }
+
+#[test]
+fn claims_of_verified_tokens() {
+    let believing = |text: &str| {
+        let settings = jwt::Settings {
+            keys: Arc::new(crate::jwt::Keys::parse(text.as_bytes()).unwrap()),
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+        };
+        let claim = |name: &str| KeyPart::Jwt {
+            claim: name.to_owned(),
+            secret: name == "token",
+        };
+        let mut skipping = layer(vec![claim("role")]);
+        skipping.on_missing_key = OnMissingKey::Skip;
+        let layers = [
+            layer(vec![claim("sub"), KeyPart::Method]),
+            skipping,
+            layer(vec![claim("token")]),
+        ];
+        build(&layers).believing(&settings, Arc::new(limiter_core::MonotonicClock::new()))
+    };
+    // Keys `secret` and `another`.
+    let layers = believing(r#"{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}"#);
+    let others = believing(r#"{"keys": [{"kty": "oct", "k": "YW5vdGhlcg"}]}"#);
+    let claims = serde_json::json!({"sub": "alice", "role": "admin", "token": "t"});
+    let signer = jsonwebtoken::EncodingKey::from_secret(b"secret");
+    let token = jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &signer).unwrap();
+    let request = || get("/").header("authorization", format!("Bearer {token}").as_bytes());
+    let mut descriptor = Descriptor::default();
+    let mut keys = |layers: &Layers, request: &Request| {
+        layers.describe(&request.facts(), &mut descriptor)?;
+        let applied = descriptor.applied().iter();
+        Ok(applied
+            .map(|applied| applied.key.as_str().to_owned())
+            .collect::<Vec<_>>())
+    };
+    let missing = || Ok(vec!["~ip:203.0.113.7|GET".to_owned(), "~ip:203.0.113.7".to_owned()]);
+    for _ in 0..2 {
+        let found = keys(&layers, &request()).unwrap();
+        assert_eq!(found[..2], ["alice|GET", "admin"]);
+        assert!(found[2].starts_with('#') && found[2].len() == 33, "{found:?}");
+        assert_eq!(keys(&others, &request()), missing(), "by other keys it is none");
+        assert_eq!(keys(&layers, &get("/")), missing(), "the token of the request before");
+    }
+    let repeated = request().header("authorization", b"Basic x");
+    assert_eq!(keys(&layers, &repeated), Err(KeyError::Repeated { layer: 0 }));
+    let mut preflight = request().header("access-control-request-method", b"GET");
+    preflight.method = Method::OPTIONS;
+    assert_eq!(keys(&layers, &preflight), Ok(Vec::new()));
+}

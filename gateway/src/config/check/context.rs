@@ -106,6 +106,11 @@ impl<'a> Context<'a> {
         self.used_file(place, field, Use::Certificate)
     }
 
+    /// As [`Self::file`], of a file that is a part of the configuration, and watched as that is.
+    pub(super) fn part<T: Leaf>(&mut self, place: &Place<'_>, field: &Field<T>) -> Option<UsedFile> {
+        self.used_file(place, field, Use::Part)
+    }
+
     fn used_file<T: Leaf>(&mut self, place: &Place<'_>, field: &Field<T>, used: Use) -> Option<UsedFile> {
         let name = self.read(place, field, |scalar| match units::text(scalar)? {
             "" => Err("is empty, expected the path of a file".to_owned()),

@@ -21,9 +21,11 @@ const FORMS: &[&str] = &[
     "header:NAME",
     "cookie:NAME",
     "query:NAME",
+    "jwt:CLAIM",
 ];
 
-pub(super) fn key(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Vec<KeyPart> {
+/// `has_jwt`: whether the file says which tokens are believed.
+pub(super) fn key(item: &Place<'_>, raw: &raw::Limit, has_jwt: bool, cx: &mut Context<'_>) -> Vec<KeyPart> {
     let place = item.key("key");
     if !raw.key.is_present() {
         cx.missing(item, "key", &format!("{}, or a list of these", suggest::list(FORMS)));
@@ -37,6 +39,12 @@ pub(super) fn key(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> V
             };
             if parts.contains(&part) {
                 cx.wrong(place, "the same part a second time, expected it once");
+            }
+            if matches!(part, KeyPart::Jwt { .. }) && !has_jwt {
+                cx.wrong(
+                    place,
+                    "needs to know which tokens are believed, expected a section `jwt`",
+                );
             }
             parts.push(part);
         });
@@ -70,16 +78,24 @@ fn part(scalar: &Scalar) -> Result<KeyPart, String> {
             secret: is_secret(&name.to_ascii_lowercase()),
             name: name.to_owned(),
         },
-        ("jwt", _) => return Err("`jwt` keys are not supported by this version yet".into()),
+        ("jwt", None | Some("")) => return Err(format!("`{text}` names no claim, expected `jwt:CLAIM`")),
+        ("jwt", Some(claim)) => KeyPart::Jwt {
+            secret: is_secret(&claim.to_ascii_lowercase()),
+            claim: claim.to_owned(),
+        },
         _ => return Err(unknown(text)),
     })
 }
 
 fn unknown(text: &str) -> String {
     let (kind, name) = text.split_once(':').unwrap_or((text, "NAME"));
-    let kinds = FORMS.iter().map(|form| form.trim_end_matches(":NAME"));
+    let kinds = FORMS
+        .iter()
+        .map(|form| form.trim_end_matches(":NAME").trim_end_matches(":CLAIM"));
     match suggest::nearest(kind, kinds) {
-        Some(meant @ ("header" | "cookie" | "query")) => format!("`{text}` is no key, did you mean `{meant}:{name}`?"),
+        Some(meant @ ("header" | "cookie" | "query" | "jwt")) => {
+            format!("`{text}` is no key, did you mean `{meant}:{name}`?")
+        }
         Some(meant) => format!("`{text}` is no key, did you mean `{meant}`?"),
         None => format!("`{text}` is no key, expected {}", suggest::list(FORMS)),
     }

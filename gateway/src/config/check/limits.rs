@@ -37,6 +37,7 @@ pub(super) fn limits(
         on_failure,
         upstreams: upstreams::names(raw),
         client_ip,
+        has_jwt: raw.jwt.is_present(),
     };
     let mut layers = Vec::new();
     if let Some(list) = cx.shape(&place, &raw.limits) {
@@ -58,6 +59,7 @@ struct Around<'a> {
     on_failure: OnFailure,
     upstreams: Vec<&'a str>,
     client_ip: &'a ClientIp,
+    has_jwt: bool,
 }
 
 fn layer(
@@ -72,7 +74,7 @@ fn layer(
     if let Some(name) = name {
         names.note(name, place, &place.key("name"), cx);
     }
-    let key = key(place, raw, cx);
+    let key = key(place, raw, around.has_jwt, cx);
     let on_missing = [
         ("ip", OnMissingKey::Ip),
         ("skip", OnMissingKey::Skip),

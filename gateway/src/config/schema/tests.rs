@@ -62,6 +62,7 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
             "/routes/0/respond",
             json!({"routes": [{"path": "/a", "respond": {}}]}),
         ),
+        ("Jwt", "/jwt", json!({"jwt": {"jwks_file": "jwks.json"}})),
         ("Responses", "/responses", json!({"responses": {}})),
         (
             "Rejection",
@@ -115,6 +116,8 @@ static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
     ] {
         std::fs::copy(from, folder.path().join(name)).unwrap();
     }
+    let keys = r#"{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}"#;
+    std::fs::write(folder.path().join("jwks.json"), keys).unwrap();
     std::fs::write(folder.path().join("overrides.yaml"), "- {values: a, unlimited: true}").unwrap();
     folder
 });

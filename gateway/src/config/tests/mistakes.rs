@@ -127,8 +127,34 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     (
         "section of a later version",
-        "jwt: {jwks_file: keys.json}\n",
-        "1:1: jwt: `jwt` is not supported by this version yet",
+        "tracing: {sample: 0.1}\n",
+        "1:1: tracing: `tracing` is not supported by this version yet",
+    ),
+    (
+        "tokens that nobody can believe",
+        "jwt: {issuer: '', audience: []}
+limits:
+  - {name: a, key: jwt, algorithm: fixed_window, limit: 1, window: 1s}
+  - {name: b, key: jwr:sub, algorithm: fixed_window, limit: 1, window: 1s}
+",
+        "1:1: jwt.jwks_file: is missing, expected the path of a file
+1:15: jwt.issuer: is empty, expected a text
+1:29: jwt.audience: is empty, expected at least one text
+3:20: limits[0].key: `jwt` names no claim, expected `jwt:CLAIM`
+4:20: limits[1].key: `jwr:sub` is no key, did you mean `jwt:sub`?",
+    ),
+    (
+        "a key of the tokens of a later version",
+        "jwt: {jwks_url: 'http://127.0.0.1/'}\n",
+        "1:1: jwt.jwks_file: is missing, expected the path of a file
+1:7: jwt.jwks_url: `jwks_url` is not supported by this version yet",
+    ),
+    (
+        "claims of tokens of which nothing is said",
+        "limits:
+  - {name: a, key: [ip, \"jwt:sub\"], algorithm: fixed_window, limit: 1, window: 1s}
+",
+        "2:25: limits[0].key[1]: needs to know which tokens are believed, expected a section `jwt`",
     ),
     (
         "window without a unit",
@@ -564,7 +590,7 @@ routes: []
     algorithm: token_bucket
     rate: 5/s
 ",
-        "2:5: limits[0].key: is missing, expected `global`, `ip`, `path`, `route`, `method`, `host`, `header:NAME`, `cookie:NAME` or `query:NAME`, or a list of these",
+        "2:5: limits[0].key: is missing, expected `global`, `ip`, `path`, `route`, `method`, `host`, `header:NAME`, `cookie:NAME`, `query:NAME` or `jwt:CLAIM`, or a list of these",
     ),
     (
         "layer without a rate",

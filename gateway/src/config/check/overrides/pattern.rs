@@ -73,7 +73,7 @@ fn value(text: &str, part: &KeyPart, client_ip: &ClientIp) -> Result<KeyValue, S
         }
         KeyPart::Path | KeyPart::Route | KeyPart::Method => return plain().map(KeyValue::Value),
         KeyPart::Host => return Ok(KeyValue::Value(plain()?.to_ascii_lowercase())),
-        KeyPart::Header { secret, .. } | KeyPart::Query { secret, .. } => *secret,
+        KeyPart::Header { secret, .. } | KeyPart::Query { secret, .. } | KeyPart::Jwt { secret, .. } => *secret,
         KeyPart::Cookie(_) => true,
     };
     if let Some(address) = text.strip_prefix("~ip:") {
@@ -96,7 +96,10 @@ fn beginning(text: &str, part: &KeyPart, is_first: bool) -> Result<KeyValue, Str
     }
     let is_secret = matches!(
         part,
-        KeyPart::Cookie(_) | KeyPart::Header { secret: true, .. } | KeyPart::Query { secret: true, .. }
+        KeyPart::Cookie(_)
+            | KeyPart::Header { secret: true, .. }
+            | KeyPart::Query { secret: true, .. }
+            | KeyPart::Jwt { secret: true, .. }
     );
     if is_secret && !text.is_empty() {
         return Err("values of this key are hashed, expected whole ones".into());
