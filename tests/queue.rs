@@ -91,16 +91,17 @@ fn gaps(arrivals: &[Instant]) -> Vec<Duration> {
 async fn two_hundred_at_fifty_a_second(watched: &Watched, addresses: &[SocketAddr]) {
     let mut nearest = Vec::new();
     for _ in 0..5 {
+        let began = Instant::now();
         assert_eq!(passed(&at_once(200, addresses).await), 200);
         let arrivals = watched.take();
         assert_eq!(arrivals.len(), 200);
-        let took = arrivals[199] - arrivals[0];
+        let took = arrivals[199] - began;
         assert!(
-            took >= Duration::from_millis(3_900) && took < Duration::from_secs(6),
+            took >= Duration::from_millis(3_980) && took < Duration::from_secs(6),
             "it took {took:?}"
         );
         nearest.push(gaps(&arrivals[15..]).into_iter().min().unwrap());
-        if took < Duration::from_millis(4_100) && nearest.last() >= Some(&Duration::from_millis(10)) {
+        if took < Duration::from_millis(4_200) && nearest.last() >= Some(&Duration::from_millis(10)) {
             return;
         }
         // The queue empties 20 ms after the last.
@@ -137,38 +138,38 @@ async fn without_redis_the_local_share_is_a_queue_too() {
     let settings = watched
         .behind()
         .counting_in(&redis, "alone")
-        .limit("{name: queue, key: global, algorithm: leaky_bucket, rate: 10/s, capacity: 6}");
+        .limit("{name: queue, key: global, algorithm: leaky_bucket, rate: 2/s, capacity: 4}");
     let gateway = Gateway::with(&settings).start().await;
     redis.kill();
     gateway.status_says("/store/state", "down").await;
+    let began = Instant::now();
     let responses = at_once(10, &[gateway.address()]).await;
-    assert_eq!(passed(&responses), 6);
-    let arrivals = watched.take();
-    let took = arrivals[5] - arrivals[0];
-    assert!(took >= Duration::from_millis(450), "it took {took:?}");
+    assert_eq!(passed(&responses), 4);
+    let took = watched.take()[3] - began;
+    assert!(took >= Duration::from_millis(1_500), "it took {took:?}");
 }
 
 #[tokio::test]
 async fn a_turn_that_is_too_late_is_refused_with_a_true_wait() {
     let watched = Watched::start().await;
-    let limit = "{name: queue, key: global, algorithm: leaky_bucket, rate: 5/s, capacity: 100, max_delay: 1s}";
+    let limit = "{name: queue, key: global, algorithm: leaky_bucket, rate: 2/s, capacity: 100, max_delay: 2s}";
     let gateway = Gateway::with(&watched.behind().limit(limit)).start().await;
     let began = Instant::now();
     let responses = at_once(12, &[gateway.address()]).await;
-    assert_eq!(passed(&responses), 6, "0, 200, …, 1000 ms");
-    assert!(began.elapsed() >= Duration::from_millis(950));
+    assert_eq!(passed(&responses), 5, "0, 500, …, 2000 ms");
+    assert!(began.elapsed() >= Duration::from_secs(2));
     for refused in responses.iter().filter(|response| !response.passed()) {
         assert_eq!((refused.status, refused.retry_after()), (429, Some(1)));
         assert_eq!(refused.remaining(), 0);
     }
     let answered: Vec<_> = responses.iter().filter(|response| response.passed()).collect();
-    assert_eq!(answered.iter().map(|response| response.remaining()).max(), Some(5));
+    assert_eq!(answered.iter().map(|response| response.remaining()).max(), Some(4));
 }
 
 #[tokio::test]
 async fn tokens_are_waited_for() {
     let redis = Redis::start().await;
-    let limit = "{name: wait, key: global, algorithm: token_bucket, rate: 5/s, burst: 3, max_wait: 600ms}";
+    let limit = "{name: wait, key: global, algorithm: token_bucket, rate: 2/s, burst: 3, max_wait: 1500ms}";
     for in_redis in [false, true] {
         let watched = Watched::start().await;
         let mut settings = watched.behind().limit(limit);
@@ -176,11 +177,11 @@ async fn tokens_are_waited_for() {
             settings = settings.counting_in(&redis, "tokens");
         }
         let gateway = Gateway::with(&settings).start().await;
+        let began = Instant::now();
         let responses = at_once(10, &[gateway.address()]).await;
-        assert_eq!(passed(&responses), 6, "3 at once, and 3 within 600 ms");
-        let arrivals = watched.take();
-        let after: Vec<_> = arrivals.iter().map(|at| *at - arrivals[0]).collect();
-        for (waited, least) in after[3..].iter().zip([190, 390, 590]) {
+        assert_eq!(passed(&responses), 6, "3 at once, and 3 within 1500 ms");
+        let after: Vec<_> = watched.take().iter().map(|at| *at - began).collect();
+        for (waited, least) in after[3..].iter().zip([500, 1_000, 1_500]) {
             assert!(*waited >= Duration::from_millis(least), "{after:?}");
         }
         let refused = responses.iter().find(|response| !response.passed()).unwrap();
@@ -282,21 +283,23 @@ async fn who_waits_holds_no_connection_to_the_upstream() {
 
 #[tokio::test]
 async fn who_waits_is_served_before_the_end_and_under_the_rules_it_came_by() {
-    let limit = "{name: queue, key: global, algorithm: leaky_bucket, rate: 2/s, capacity: 3}";
-    let settings = Settings::answering().limit(limit);
-    let mut gateway = Gateway::with(&settings).start().await;
+    let queue = |name: &str| {
+        let limit = format!("{{name: {name}, key: global, algorithm: leaky_bucket, rate: 1/2s, capacity: 3}}");
+        Settings::answering().limit(&limit)
+    };
+    let mut gateway = Gateway::with(&queue("first")).start().await;
+    let began = Instant::now();
     assert!(gateway.client().get("/").await.passed());
-    let (began, first) = (Instant::now(), send(gateway.address(), "/"));
+    let first = send(gateway.address(), "/");
     waiting(&gateway, 1.0).await;
     // A reload that takes the limit away lets nobody go early who waits.
     gateway.write_by_rename(&Settings::answering());
     gateway.status_says("/config/version", 2).await;
     assert!(first.await.unwrap().passed());
-    assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
 
-    gateway.write_by_rename(&settings);
+    gateway.write_by_rename(&queue("second"));
     gateway.status_says("/config/version", 3).await;
-    pause(Duration::from_secs(1)).await;
     assert!(gateway.client().get("/").await.passed());
     let late = [send(gateway.address(), "/"), send(gateway.address(), "/")];
     waiting(&gateway, 2.0).await;
