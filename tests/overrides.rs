@@ -187,6 +187,33 @@ async fn own_terms_go_on_while_redis_is_away_and_after() {
     assert_eq!(passed("alice", 3).await, [0; 5]);
 }
 
+/// More than the layer's own terms would ever hold was admitted before a reload, and is charged after it.
+#[tokio::test]
+async fn what_passed_under_own_terms_is_charged_under_them_after_a_reload() {
+    let redis = Redis::start().await;
+    let store = format!(
+        "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
+        redis.address()
+    );
+    let settings = with_overrides(Settings::answering().store(&store), terms);
+    let gateways = [Gateway::with(&settings).start().await];
+    let [gateway] = &gateways;
+    gateway.status_says("/store/state", "connected").await;
+    redis.freeze();
+    for algorithm in FIVE {
+        let tally: Tally = send(&gateways, algorithm, "gold-1", GOLD).await.iter().collect();
+        tally.expect(GOLD, 0, "in the outage");
+    }
+    gateway.write_by_rename(&settings.section("server: {drain: 7s}"));
+    gateway.status_says("/config/version", 2).await;
+    redis.thaw();
+    gateway.status_says("/store/state", "connected").await;
+    for algorithm in FIVE {
+        let tally: Tally = send(&gateways, algorithm, "gold-1", 3).await.iter().collect();
+        tally.expect(0, 3, &format!("{algorithm:?} after it"));
+    }
+}
+
 #[tokio::test]
 async fn a_file_of_overrides_is_watched_and_counts_stay() {
     let settings = |more: &str| with_overrides(Settings::answering(), |_| more.to_owned());

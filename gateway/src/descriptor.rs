@@ -179,6 +179,24 @@ impl Layers {
         &self.layers[layer.index()].policies[layer.policy as usize]
     }
 
+    /// The policy of a counter, by what its name begins with and its key: that of its layer, or of the layer's override.
+    #[must_use]
+    pub fn policy_of(&self, key_prefix: &str, key: &str) -> Option<&Arc<Policy>> {
+        let is_it = |layer: &&Layer| {
+            layer
+                .policies
+                .first()
+                .is_some_and(|policy| policy.key_prefix() == key_prefix)
+        };
+        let layer = self.layers.iter().find(is_it)?;
+        let terms = layer.overrides.as_ref().map(|overrides| overrides.find_printed(key));
+        match terms {
+            Some(Terms::Policy(at)) => layer.policies.get(at as usize),
+            // What was used while it was another key still is.
+            Some(Terms::Unlimited | Terms::Denied) | None => layer.policies.first(),
+        }
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -273,7 +273,7 @@ pub struct Snapshot {
     /// Which route takes a request.
     pub router: Router,
     /// Which layers a request meets.
-    pub layers: Layers,
+    pub layers: Arc<Layers>,
     /// Decides over them.
     pub limiter: Limiter,
     /// Where their counters live.
@@ -335,13 +335,14 @@ impl Snapshot {
             config::Store::Memory { .. } => None,
         };
         let store = shared.store(&config.store)?;
-        shared
-            .fallback
-            .use_policies(config.limits.iter().map(|limit| &limit.policy));
         let mut layers = Layers::new(&config.limits, &config.client_ip, key_secret);
         if let Some(jwt) = &config.jwt {
             layers = layers.believing(jwt, Arc::new(shared.clock));
         }
+        let layers = Arc::new(layers);
+        let known = Arc::downgrade(&layers);
+        let find = move |prefix: &str, key: &str| known.upgrade()?.policy_of(prefix, key).map(Arc::clone);
+        shared.fallback.use_policies(find);
         Ok(Self {
             version,
             built: shared.clock.now(),

@@ -22,7 +22,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -51,6 +51,9 @@ use crate::{
     store::{Answer, Ask, Fingerprint, Health, MemoryStore, Store, are_distinct},
 };
 
+/// Says which policy a counter has, by the prefix of its name and the key.
+type FindPolicy = dyn Fn(&str, &str) -> Option<Arc<Policy>> + Send + Sync;
+
 /// A value for each layer.
 type PerLayer<T> = SmallVec<[T; INLINE_LAYERS]>;
 
@@ -62,6 +65,7 @@ pub struct Fallback {
     /// Gateways among which every quota is divided.
     live: AtomicU32,
     shares: Shares,
+    policies: RwLock<Box<FindPolicy>>,
     /// Counters of the shares.
     own: MemoryStore,
     /// Counters of the whole, as they were last seen.
@@ -113,6 +117,7 @@ impl Fallback {
             time,
             live: AtomicU32::new(1),
             shares: Shares::default(),
+            policies: RwLock::new(Box::new(|_, _| None)),
             seen: own.sibling(max_keys),
             own,
             ledger: Ledger::new(ACCOUNTS_MAX),
@@ -129,12 +134,14 @@ impl Fallback {
         self.live.store(gateways.max(1), Ordering::Relaxed);
     }
 
-    /// These policies are in use from now on. What is owed under policies that are gone is owed under those of the same
-    /// name and algorithm; does not keep any of them.
-    pub fn use_policies<'a>(&self, policies: impl IntoIterator<Item = &'a Arc<Policy>>) {
-        for policy in policies {
-            self.shares.of(policy, self.live(), 1);
-        }
+    /// From now on `find` says which policy a counter has, by the [`Policy::key_prefix`] and the key. What is owed under a
+    /// policy that is gone is owed under that. It is asked while decisions wait: it must be quick.
+    pub fn use_policies(&self, find: impl Fn(&str, &str) -> Option<Arc<Policy>> + Send + Sync + 'static) {
+        *self.policies.write().unwrap_or_else(PoisonError::into_inner) = Box::new(find);
+    }
+
+    fn policy_of(&self, key_prefix: &str, key: &str) -> Option<Arc<Policy>> {
+        self.policies.read().unwrap_or_else(PoisonError::into_inner)(key_prefix, key)
     }
 
     /// Gateways among which a quota is divided; 1 until told.
@@ -219,7 +226,7 @@ impl Fallback {
     fn take_debt(&self, fingerprint: Fingerprint) -> Option<Debt> {
         self.own.read(fingerprint, |own, now| {
             let account = self.ledger.take(fingerprint)?;
-            let policy = (account.policy.upgrade()).or_else(|| self.shares.policy(&account.key_prefix))?;
+            let policy = (account.policy.upgrade()).or_else(|| self.policy_of(&account.key_prefix, &account.key))?;
             let share = self.shares.of(&policy, self.live(), 1);
             let units = account.owed(&share, own, now);
             let key = account.key;

@@ -3,7 +3,11 @@
 //! A layer may have thousands of overrides, and every request asks: an exact key is found by its hash, a prefix or range
 //! by bisection, whatever their number.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use hashbrown::DefaultHashBuilder;
 use ipnet::IpNet;
@@ -71,6 +75,13 @@ impl Overrides {
             prefixes: Nested::new(prefixes),
             networks: Nested::new(networks),
         }))
+    }
+
+    /// The terms for `key`, of which no more is known than how it is printed.
+    pub(super) fn find_printed(&self, key: &str) -> Terms {
+        let address = key.split('/').next().unwrap_or(key).parse();
+        // Of a key that is no address, no range says anything; of no address, neither.
+        self.find(key, address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
     }
 
     /// The terms for `key`, which is that of a request of `client`.

@@ -30,13 +30,6 @@ impl Shares {
         Arc::new(policy.algorithm().divided_to_hold(by, cost))
     }
 
-    /// A policy in use whose counters have the names that begin with `key_prefix`.
-    pub(super) fn policy(&self, key_prefix: &str) -> Option<Arc<Policy>> {
-        let shares = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let mut policies = shares.values().filter_map(|share| share.policy.upgrade());
-        policies.find(|policy| policy.key_prefix() == key_prefix)
-    }
-
     /// Forgets the policies that are gone.
     pub(super) fn sweep(&self) {
         let mut shares = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -106,9 +99,7 @@ mod tests {
             let policy = policy("user", 10 + round);
             assert_eq!(shares.of(&policy, 1, 1).limit(), 10 + round);
             assert_eq!(shares.0.read().unwrap().len(), 1);
-            assert!(Arc::ptr_eq(&shares.policy("user:fw:").unwrap(), &policy));
         }
-        assert!(shares.policy("user:fw:").is_none());
         shares.sweep();
         assert!(shares.0.read().unwrap().is_empty());
     }
