@@ -161,3 +161,60 @@ async fn a_shadow_refuses_nothing_in_no_way() {
     let answers = gateway.client().repeat(5, &get("/")).await;
     answers.iter().collect::<Tally>().expect(5, 0, "without Redis");
 }
+
+#[tokio::test]
+async fn a_candidate_counts_what_it_would_have_refused_in_place_of_its_layer() {
+    for (at, algorithm) in FIVE.into_iter().enumerate() {
+        let other = FIVE[(at + 1) % FIVE.len()];
+        for tried in [algorithm, other] {
+            let live = format!(
+                "{{name: live, key: \"header:x-user-id\", {}, candidate: {{{}}}}}",
+                algorithm.parameters(12, "1d"),
+                tried.parameters(6, "1d")
+            );
+            let enforced = format!(
+                "{{name: live, key: \"header:x-user-id\", {}}}",
+                tried.parameters(6, "1d")
+            );
+            for (settings, _redis) in each_store(&[live]).await {
+                let gateway = Gateway::with(&settings).start().await;
+                let answers = gateway.client().repeat(20, &get("/").header("x-user-id", "a")).await;
+                answers.iter().collect::<Tally>().expect(12, 8, "the layer itself");
+                let labels = [("limit", "live"), ("outcome", "candidate_denied")];
+                let would_be = gateway.metric(OUTCOMES, &labels).await;
+                let alone = Gateway::with(&Settings::answering().limits([enforced.as_str()]))
+                    .start()
+                    .await;
+                let answers = alone.client().repeat(20, &get("/").header("x-user-id", "a")).await;
+                let refused = answers.iter().collect::<Tally>().denied();
+                assert_eq!(would_be, refused as f64, "{tried:?} beside {algorithm:?}");
+                assert_eq!(
+                    gateway
+                        .metric(OUTCOMES, &[("limit", "live"), ("outcome", "allowed")])
+                        .await,
+                    12.0
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_candidate_of_another_algorithm_that_is_promoted_keeps_its_counts() {
+    let redis = Redis::start().await;
+    let [live, tried] = [FIVE[0].parameters(9, "1d"), FIVE[2].parameters(5, "1d")];
+    let settings = |layer: &str| {
+        let layer = format!("{{name: l, key: global, {layer}}}");
+        Settings::answering()
+            .counting_in(&redis, "candidate")
+            .limits([layer.as_str()])
+    };
+    let gateway = Gateway::with(&settings(&format!("{live}, candidate: {{{tried}}}")))
+        .start()
+        .await;
+    gateway.client().repeat(3, &get("/")).await;
+    gateway.write_by_rename(&settings(&tried));
+    gateway.status_says("/config/version", 2).await;
+    let answers = gateway.client().repeat(4, &get("/")).await;
+    answers.iter().collect::<Tally>().expect(2, 2, "three were counted");
+}

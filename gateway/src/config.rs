@@ -318,6 +318,8 @@ pub struct Layer {
     pub matches: Match,
     /// Units a request takes.
     pub cost: u64,
+    /// Tried out beside it.
+    pub candidate: Option<Arc<Policy>>,
     /// What a request gets that it refuses. `None`: as [`Responses`] say.
     pub rejection: Option<Rejection>,
     /// Other terms for some of its keys. Of those for one key the first goes; exact ones before prefixes, longer prefixes

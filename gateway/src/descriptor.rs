@@ -131,8 +131,10 @@ impl fmt::Debug for Scratch {
 
 #[derive(Debug)]
 struct Layer {
-    /// Its own, then those of its overrides.
+    /// Its own, then those of its overrides, then its candidate.
     policies: Box<[Arc<Policy>]>,
+    /// Whether the last one is a candidate.
+    has_candidate: bool,
     overrides: Option<Box<Overrides>>,
     key: Box<[KeyPart]>,
     on_missing_key: OnMissingKey,
@@ -239,6 +241,9 @@ impl Layers {
                     let index = u16::try_from(index).unwrap_or(u16::MAX);
                     (next.layer, next.cost) = (LayerId { index, policy }, layer.cost);
                     to.len += 1;
+                    if policy == 0 && layer.has_candidate {
+                        to.add_candidate(layer);
+                    }
                 }
                 Terms::Unlimited => to.skipped.push(index),
                 Terms::Denied if !layer.is_enforced() => to.skipped.push(index),
@@ -349,9 +354,11 @@ impl Layer {
     fn new(config: &config::Layer, hasher: &KeyHasher) -> Self {
         let mut policies = vec![Arc::clone(&config.policy)];
         let overrides = Overrides::new(config, hasher, &mut policies);
+        policies.extend(config.candidate.clone());
         let of_the_client =
             |part: &KeyPart| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_) | KeyPart::Jwt { .. });
         Self {
+            has_candidate: config.candidate.is_some(),
             policies: policies.into(),
             overrides,
             key: config.key.clone().into(),
@@ -391,6 +398,21 @@ impl Descriptor {
     }
 
     /// The entry behind the last, with an empty key.
+    /// Adds the candidate of the layer that was added last, with the same key.
+    fn add_candidate(&mut self, layer: &Layer) {
+        self.next();
+        let Some((last, [candidate, ..])) = self.applied.split_at_mut_checked(self.len) else {
+            return;
+        };
+        if let Some(live) = last.last() {
+            let policy = u32::try_from(layer.policies.len() - 1).unwrap_or_default();
+            candidate.layer = LayerId { policy, ..live.layer };
+            candidate.key.clone_from(&live.key);
+            candidate.cost = live.cost;
+            self.len += 1;
+        }
+    }
+
     fn next(&mut self) -> (&mut Applied, &mut Scratch) {
         if self.applied.len() == self.len {
             self.applied.push(Applied {

@@ -68,6 +68,27 @@ impl Policy {
         }
     }
 
+    /// A candidate for this policy's place, with an algorithm of its own.
+    ///
+    /// Its counters are its own. Where the algorithm is another, they are those that the policy itself would have under it:
+    /// a candidate that is promoted keeps its counts. Where it is the same with other parameters, the policy's own counts
+    /// are the better ones, and go on.
+    #[must_use]
+    pub fn candidate(&self, algorithm: impl Into<Algorithm>) -> Self {
+        let algorithm = algorithm.into();
+        let own = if algorithm.tag() == self.algorithm.tag() {
+            "c"
+        } else {
+            ""
+        };
+        Self {
+            key_prefix: format!("{}:{}{own}:", escape(&self.name), algorithm.tag()).into(),
+            algorithm,
+            role: Role::Candidate,
+            ..self.clone()
+        }
+    }
+
     /// The same policy in another role. Its counters are the same: a shadow that is promoted keeps what it counted.
     #[must_use]
     pub fn with_role(self, role: Role) -> Self {
@@ -179,6 +200,15 @@ mod tests {
         assert_eq!(prefix("a\\"), "a\\\\:fw:");
         assert_eq!(prefix("~a~"), "\\~a~:fw:");
         assert_eq!(prefix(""), ":fw:");
+    }
+
+    #[test]
+    fn a_candidate_has_counters_of_its_own_or_those_that_it_will_have() {
+        let [window, log] = algorithms();
+        let policy = Policy::new("p", window.clone(), OnFailure::Open);
+        assert_eq!(policy.candidate(window).key_prefix(), "p:fwc:");
+        let promoted = Policy::new("p", log.clone(), OnFailure::Open);
+        assert_eq!(policy.candidate(log).key_prefix(), promoted.key_prefix());
     }
 
     /// The name and the tag that the name of a counter begins with: reading them back is possible only if no two

@@ -341,7 +341,64 @@ mapping! {
         /// More of them: a file with a list of the same form, in YAML or JSON, at most 16 MiB. It is watched as this file
         /// is. What `overrides` says of a value goes first.
         overrides_file: FileName { otherwise: "none", example: "overrides.yaml" },
-    } later [candidate, lease, ban]
+        /// Another algorithm, or other parameters, tried out beside the layer: counted on the same requests as if it stood
+        /// in its place, and never enforced. Not for keys with `overrides`.
+        candidate: Candidate { otherwise: "none", example: "{algorithm: fixed_window, limit: 100, window: 1m}" },
+    } later [lease, ban]
+}
+
+mapping! {
+    /// `limits[].candidate`.
+    Candidate: "a mapping with `algorithm` and its parameters" {
+        /// How it counts.
+        algorithm: Word {
+            words: &["token_bucket", "leaky_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"],
+            required: true, example: "token_bucket",
+        },
+        /// What comes back in a time. `token_bucket`, `leaky_bucket`: required.
+        rate: Rate { example: "100/s" },
+        /// What passes at once after a pause. `token_bucket`.
+        burst: Whole { range: (1, MAX), otherwise: "the number in the rate, as written", example: "200" },
+        /// The longest that a request waits for its token, where there is none at once; then it is refused at once.
+        /// `token_bucket`.
+        max_wait: Span { otherwise: "no wait", example: "2s" },
+        warm_up: Anything {},
+        /// What passes at once, or is taken into the queue. `leaky_bucket`.
+        capacity: Whole { range: (1, MAX), otherwise: "one second's worth, at least 1", example: "4" },
+        /// Whether admitted requests wait for their turn and leave `1/rate` apart; `false` only measures and refuses.
+        /// `leaky_bucket`.
+        delay: Flag { default: "true", example: "false" },
+        /// A request whose turn is later is refused. `leaky_bucket` with `delay: true`.
+        max_delay: Span { default: "10s", example: "2s" },
+        /// What passes in a window; of a log at most 100,000. `fixed_window`, `sliding_window_log`,
+        /// `sliding_window_counter`: required.
+        limit: Whole { range: (1, MAX), example: "500" },
+        /// The window's length; `1mo`, a month of the calendar, only of `fixed_window`. `fixed_window`,
+        /// `sliding_window_log`, `sliding_window_counter`: required.
+        window: Length { example: "1m" },
+        /// Where windows begin: with the clock's, or with the first request. `fixed_window`.
+        align: Word { words: &["clock", "first_request"], default: "clock", example: "first_request" },
+        /// Whose days, weeks and months: the name of a time zone. `fixed_window` with `align: clock` and a window of whole
+        /// days or weeks, or `1mo`.
+        timezone: Text { default: "UTC", example: "Europe/Berlin" },
+        /// Parts that the window is counted in. `sliding_window_counter`.
+        buckets: Whole { range: (1, 60), default: "6", example: "10" },
+    } later []
+}
+
+impl Candidate {
+    /// A layer of this algorithm and no more.
+    pub(super) fn alone(&self) -> Limit {
+        let mut alone = Limit::default();
+        macro_rules! put {
+            ($($key:ident),*) => {$( alone.$key = self.$key.clone(); )*};
+        }
+        put!(
+            algorithm, rate, burst, max_wait, warm_up, capacity, delay, max_delay, limit, window, align, timezone,
+            buckets
+        );
+        alone
+    }
 }
 
 mapping! {

@@ -51,6 +51,7 @@ fn layer(key: Vec<KeyPart>) -> config::Layer {
         per: Duration::from_secs(1),
     };
     config::Layer {
+        candidate: None,
         policy: Arc::new(Policy::new(
             "test",
             TokenBucket::new(rate, 10).unwrap(),
@@ -67,6 +68,7 @@ fn layer(key: Vec<KeyPart>) -> config::Layer {
 
 fn matching(matches: Match) -> config::Layer {
     config::Layer {
+        candidate: None,
         matches,
         ..layer(vec![KeyPart::Global])
     }
@@ -341,6 +343,7 @@ fn costs_are_those_of_the_layers() {
     let layers = [
         layer(vec![KeyPart::Global]),
         config::Layer {
+            candidate: None,
             cost: 7,
             ..layer(vec![KeyPart::Ip])
         },

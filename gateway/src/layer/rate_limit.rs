@@ -1,7 +1,7 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
 use http::{HeaderMap, HeaderValue};
-use limiter_core::{Checking, FallbackDecision, Outcome, StoreError, Timestamp, Turn, Verdict, store::Ask};
+use limiter_core::{Checking, FallbackDecision, Outcome, Role, StoreError, Timestamp, Turn, Verdict, store::Ask};
 use smallvec::SmallVec;
 
 use crate::{
@@ -138,7 +138,7 @@ fn fallback(
             decision,
         } => {
             for (at, layer) in asked.iter().enumerate() {
-                if !decided.contains(&at) {
+                if !decided.contains(&at) && snapshot.layers.policy(*layer).role() != Role::Candidate {
                     count(snapshot, layer.index(), LimitOutcome::FallbackAllowed);
                 }
             }
@@ -181,9 +181,15 @@ fn degraded(fact: &RateLimited, snapshot: &Snapshot) -> Option<Degraded> {
 /// Counts what each layer said. The first `shared` of them were asked in the store, the others in the fallback.
 fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize) {
     for (at, (&layer, reading)) in fact.layers.iter().zip(&fact.decision.readings).enumerate() {
-        let is_enforced = snapshot.layers.policy(layer).role().is_enforced();
+        let role = snapshot.layers.policy(layer).role();
+        if role == Role::Candidate {
+            if !reading.fits {
+                count(snapshot, layer.index(), LimitOutcome::CandidateDenied);
+            }
+            continue;
+        }
         let outcome = match (at < shared, reading.fits) {
-            (_, false) if !is_enforced => LimitOutcome::ShadowDenied,
+            (_, false) if !role.is_enforced() => LimitOutcome::ShadowDenied,
             (true, true) => LimitOutcome::Allowed,
             (true, false) => LimitOutcome::Denied,
             (false, true) => LimitOutcome::FallbackAllowed,

@@ -108,6 +108,8 @@ pub enum LimitOutcome {
     Denied,
     /// It had no room, and is a shadow: it would have refused.
     ShadowDenied,
+    /// Its candidate had no room, and would have refused in its place.
+    CandidateDenied,
     /// A part of its key was missing, and it says `skip`.
     Skipped,
     /// Its store was away: its failure policy let the request pass.
@@ -117,10 +119,11 @@ pub enum LimitOutcome {
 }
 
 impl LimitOutcome {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Allowed,
         Self::Denied,
         Self::ShadowDenied,
+        Self::CandidateDenied,
         Self::Skipped,
         Self::FallbackAllowed,
         Self::FallbackDenied,
@@ -131,6 +134,7 @@ impl LimitOutcome {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
             Self::ShadowDenied => "shadow_denied",
+            Self::CandidateDenied => "candidate_denied",
             Self::Skipped => "skipped",
             Self::FallbackAllowed => "fallback_allowed",
             Self::FallbackDenied => "fallback_denied",

@@ -48,6 +48,7 @@ fn families_exist_from_the_start_at_zero() {
         "gateway_limit_decisions_total{limit=\"user\",outcome=\"allowed\"} 0",
         "gateway_limit_decisions_total{limit=\"user\",outcome=\"denied\"} 0",
         "gateway_limit_decisions_total{limit=\"user\",outcome=\"shadow_denied\"} 0",
+        "gateway_limit_decisions_total{limit=\"user\",outcome=\"candidate_denied\"} 0",
         "gateway_limit_decisions_total{limit=\"user\",outcome=\"skipped\"} 0",
         "gateway_limit_decisions_total{limit=\"user\",outcome=\"fallback_allowed\"} 0",
         "gateway_limit_decisions_total{limit=\"user\",outcome=\"fallback_denied\"} 0",

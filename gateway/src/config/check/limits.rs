@@ -107,6 +107,7 @@ fn layer(
         )
         .with_role(role)
     });
+    let candidate = candidate(&place.key("candidate"), raw, policy.as_ref().zip(cost), cx);
     let base = Base {
         raw,
         key: &key,
@@ -121,9 +122,30 @@ fn layer(
         on_missing_key: on_missing_key.unwrap_or_default(),
         matches,
         cost: cost?,
+        candidate,
         rejection,
         overrides,
     })
+}
+
+/// What is tried out beside the layer of this policy and cost.
+fn candidate(
+    place: &Place<'_>,
+    raw: &raw::Limit,
+    live: Option<(&Policy, u64)>,
+    cx: &mut Context<'_>,
+) -> Option<Arc<Policy>> {
+    let raw = cx.mapping(place, &raw.candidate)?;
+    let algorithm = algorithm(place, &raw.alone(), cx)?;
+    let (policy, cost) = live?;
+    if cost > algorithm.limit() {
+        let message = format!(
+            "the layer's cost of {cost} never fits, expected at least that much to pass at once, not {}",
+            algorithm.limit()
+        );
+        cx.wrong(place, message);
+    }
+    Some(Arc::new(policy.candidate(algorithm)))
 }
 
 /// Keys of which only the default is built.

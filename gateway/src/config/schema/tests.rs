@@ -100,6 +100,9 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
             limit["overrides"] = json!([item]);
             documents.push(("Override", "/limits/0/overrides/0", json!({"limits": [limit]})));
         }
+        let mut tried = limit.clone();
+        tried["candidate"] = json!(algorithm);
+        documents.push(("Candidate", "/limits/0/candidate", json!({"limits": [tried]})));
         documents.push(("Limit", "/limits/0", json!({"limits": [limit]})));
         documents.push(("Match", "/limits/0/match", json!({"limits": [limit]})));
     }

@@ -544,6 +544,24 @@ routes: []
         "4:16: limits[0].algorithm: `concurrency` is not supported by this version yet, expected another algorithm",
     ),
     (
+        "a candidate with a parameter of another algorithm, and one without its own",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    candidate: {algorithm: fixed_window, limit: 5, window: 1m, burst: 3}
+  - name: ip
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    candidate: {algorithm: token_bucket}
+",
+        "6:64: limits[0].candidate.burst: unknown key for `fixed_window`, expected `limit`, `window`, `align` or `timezone`; \
+         `burst` belongs to `token_bucket`
+11:5: limits[1].candidate.rate: is missing, expected a rate such as `100/s` or `3/10s`",
+    ),
+    (
         "a shadow that is charged for refusals",
         "limits:
   - name: user
