@@ -1,10 +1,11 @@
 //! Key → the terms that a layer has for it; pure.
 //!
-//! A layer may have thousands of overrides, and every request asks: an exact key is found by its hash, a prefix or range
-//! by bisection, whatever their number.
+//! A layer may have thousands of overrides, and every request asks. All are found by hash: an exact key at once, a prefix
+//! or range after a try for each longer length that there is. Clients cannot add to the tables, so their hash need not
+//! withstand them.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
@@ -27,13 +28,20 @@ pub(super) enum Terms {
 }
 
 /// The overrides of a layer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Overrides {
-    /// By the text of the key. Clients cannot add to it, so its hash need not withstand them.
-    exact: HashMap<Box<str>, Terms, DefaultHashBuilder>,
-    prefixes: Nested<Box<str>>,
-    networks: Nested<Block>,
+    /// By the text of the key.
+    exact: Table<Box<str>>,
+    /// By the text that keys begin with, and the lengths of these, the longest first.
+    prefixes: Table<Box<str>>,
+    lengths: Vec<usize>,
+    networks: Table<Block>,
+    /// The kinds and lengths of the ranges, the narrowest first.
+    widths: Vec<(bool, u8)>,
 }
+
+/// Of several entries for one key the first counts.
+type Table<K> = HashMap<K, Terms, DefaultHashBuilder>;
 
 impl Overrides {
     /// The overrides of `layer`; `None` where it has none. The policies that they name are added to `policies`.
@@ -41,8 +49,7 @@ impl Overrides {
         if layer.overrides.is_empty() {
             return None;
         }
-        let mut exact = HashMap::<_, _, DefaultHashBuilder>::default();
-        let (mut prefixes, mut networks) = (Vec::new(), Vec::new());
+        let mut all = Self::default();
         let mut indices = HashMap::new();
         for config::Override { keys, terms } in &layer.overrides {
             let terms = match terms {
@@ -55,26 +62,36 @@ impl Overrides {
                     }))
                 }
             };
-            match keys {
-                KeyPattern::Exact(values) => {
-                    exact.entry(text(values, hasher).as_str().into()).or_insert(terms);
+            all.add(keys, terms, hasher);
+        }
+        all.sort();
+        Some(Box::new(all))
+    }
+
+    /// Notes which lengths there are.
+    fn sort(&mut self) {
+        self.lengths = descending(self.prefixes.keys().map(|prefix| prefix.len()));
+        self.widths = descending(self.networks.keys().map(|block| (block.is_v6, block.bits)));
+    }
+
+    fn add(&mut self, keys: &KeyPattern, terms: Terms, hasher: &KeyHasher) {
+        match keys {
+            KeyPattern::Exact(values) => {
+                let key = text(values, hasher);
+                self.exact.entry(key.as_str().into()).or_insert(terms);
+            }
+            KeyPattern::Prefix(values, begin) => {
+                let mut key = text(values, hasher);
+                match begin {
+                    KeyValue::Value(value) | KeyValue::Secret(value) => key.push_beginning(value),
+                    KeyValue::Printed(text) => key.push_printed(text),
                 }
-                KeyPattern::Prefix(values, begin) => {
-                    let mut key = text(values, hasher);
-                    match begin {
-                        KeyValue::Value(value) | KeyValue::Secret(value) => key.push_beginning(value),
-                        KeyValue::Printed(text) => key.push_printed(text),
-                    }
-                    prefixes.push((key.as_str().into(), terms));
-                }
-                KeyPattern::Network(network) => networks.push((Block::from(*network), terms)),
+                self.prefixes.entry(key.as_str().into()).or_insert(terms);
+            }
+            KeyPattern::Network(network) => {
+                self.networks.entry(Block::from(*network)).or_insert(terms);
             }
         }
-        Some(Box::new(Self {
-            exact,
-            prefixes: Nested::new(prefixes),
-            networks: Nested::new(networks),
-        }))
     }
 
     /// The terms for `key`, of which no more is known than how it is printed.
@@ -86,21 +103,24 @@ impl Overrides {
 
     /// The terms for `key`, which is that of a request of `client`.
     pub(super) fn find(&self, key: &str, client: IpAddr) -> Terms {
-        let exact = || self.exact.get(key).copied();
-        let by_prefix = || {
-            self.prefixes
-                .find(|prefix| **prefix <= *key, |prefix| key.starts_with(&**prefix))
-        };
+        let exact = || self.exact.get(key);
+        // Keys are ASCII: any length cuts between characters.
+        let by_prefix = || (self.lengths.iter()).find_map(|length| self.prefixes.get(key.get(..*length)?));
         let by_network = || {
             let client = Block::from(IpNet::from(client.to_canonical()));
-            self.networks
-                .find(|block| *block <= client, |block| block.holds(client))
+            self.widths
+                .iter()
+                .find_map(|(is_v6, bits)| self.networks.get(&client.within(*is_v6, *bits)?))
         };
-        exact()
-            .or_else(by_prefix)
-            .or_else(by_network)
-            .unwrap_or(Terms::Policy(0))
+        let found = exact().or_else(by_prefix).or_else(by_network);
+        found.copied().unwrap_or(Terms::Policy(0))
     }
+}
+
+/// Each once, the greatest first.
+fn descending<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let each: BTreeSet<T> = values.collect();
+    each.into_iter().rev().collect()
 }
 
 /// The key with these values.
@@ -116,8 +136,8 @@ fn text(values: &[KeyValue], hasher: &KeyHasher) -> Key {
     key
 }
 
-/// A range of addresses: first address and length. Ordered so that a range comes before those in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Block {
     is_v6: bool,
     first: u128,
@@ -137,77 +157,14 @@ impl From<IpNet> for Block {
 }
 
 impl Block {
-    fn holds(&self, other: Self) -> bool {
-        let differing = self.first ^ other.first;
-        self.is_v6 == other.is_v6 && self.bits <= other.bits && differing.leading_zeros() >= u32::from(self.bits)
-    }
-}
-
-/// Prefixes, of texts or of addresses, of which the longest is looked for.
-///
-/// Two prefixes either hold one another or have nothing in common. So, in order, whatever holds a text comes before it,
-/// and all in between begins as that does: the longest prefix of a text is the last one before it, or holds that one.
-#[derive(Debug)]
-struct Nested<T>(Box<[Entry<T>]>);
-
-#[derive(Debug)]
-struct Entry<T> {
-    prefix: T,
-    terms: Terms,
-    /// The longest other prefix that holds this one.
-    within: Option<u32>,
-}
-
-trait Prefix: Ord {
-    /// Whether `other` begins with it.
-    fn is_prefix_of(&self, other: &Self) -> bool;
-}
-
-impl Prefix for Box<str> {
-    fn is_prefix_of(&self, other: &Self) -> bool {
-        other.starts_with(&**self)
-    }
-}
-
-impl Prefix for Block {
-    fn is_prefix_of(&self, other: &Self) -> bool {
-        self.holds(*other)
-    }
-}
-
-impl<T: Prefix> Nested<T> {
-    /// Of equal prefixes the first counts.
-    fn new(mut prefixes: Vec<(T, Terms)>) -> Self {
-        // Stable: the first of equals stays the first.
-        prefixes.sort_by(|(a, _), (b, _)| a.cmp(b));
-        prefixes.dedup_by(|(later, _), (first, _)| later == first);
-        let mut entries: Vec<Entry<T>> = Vec::with_capacity(prefixes.len());
-        for (prefix, terms) in prefixes {
-            let mut within = entries.len().checked_sub(1).and_then(|at| u32::try_from(at).ok());
-            while let Some(entry) = within.and_then(|at| entries.get(at as usize)) {
-                if entry.prefix.is_prefix_of(&prefix) {
-                    break;
-                }
-                within = entry.within;
-            }
-            entries.push(Entry { prefix, terms, within });
-        }
-        Self(entries.into())
-    }
-}
-
-impl<T> Nested<T> {
-    /// The terms of the longest prefix that `holds` what is looked for; prefixes up to it are those that are
-    /// `not_after` it.
-    fn find(&self, not_after: impl Fn(&T) -> bool, holds: impl Fn(&T) -> bool) -> Option<Terms> {
-        let mut at = self.0.partition_point(|entry| not_after(&entry.prefix)).checked_sub(1);
-        while let Some(entry) = at.and_then(|at| self.0.get(at)) {
-            if holds(&entry.prefix) {
-                return Some(entry.terms);
-            }
-            at = entry.within.map(|at| at as usize);
-        }
-        None
+    /// The range of so many bits that it lies in; `None` where it is of another kind.
+    fn within(self, is_v6: bool, bits: u8) -> Option<Self> {
+        let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+        (self.is_v6 == is_v6).then_some(Self {
+            first: self.first & mask,
+            bits,
+            ..self
+        })
     }
 }
 
@@ -222,19 +179,27 @@ mod tests {
     }
 
     /// The longest of those that hold, and of equal ones the first; by looking at each.
-    fn plain<T>(prefixes: &[T], bits: impl Fn(&T) -> usize, holds: impl Fn(&T) -> bool) -> Option<Terms> {
+    fn plain<T>(prefixes: &[T], length: impl Fn(&T) -> usize, holds: impl Fn(&T) -> bool) -> Terms {
         let holding = (0..prefixes.len()).filter(|at| holds(&prefixes[*at]));
-        holding
-            .rev()
-            .max_by_key(|at| (bits(&prefixes[*at]), std::cmp::Reverse(*at)))
-            .map(terms)
+        let longest = holding.max_by_key(|at| (length(&prefixes[*at]), std::cmp::Reverse(*at)));
+        longest.map_or(Terms::Policy(0), terms)
+    }
+
+    /// Overrides for these keys, each with terms of its own.
+    fn overrides(keys: impl Iterator<Item = KeyPattern>) -> Overrides {
+        let mut all = Overrides::default();
+        for (at, keys) in keys.enumerate() {
+            all.add(&keys, terms(at), &KeyHasher::new(None));
+        }
+        all.sort();
+        all
     }
 
     proptest! {
         #[test]
-        fn the_longest_prefix_is_found(prefixes in vec("[ab]{0,5}", 0..24), key in "[abc]{0,7}") {
-            let nested: Nested<Box<str>> = Nested::new(prefixes.iter().enumerate().map(|(at, text)| (Box::from(&**text), terms(at))).collect());
-            let found = nested.find(|prefix| **prefix <= *key, |prefix| key.starts_with(&**prefix));
+        fn the_longest_prefix_is_found(prefixes in vec("[ab]{0,5}", 0..24), key in "[abc]{1,7}") {
+            let pattern = |text: &String| KeyPattern::Prefix(Vec::new(), KeyValue::Value(text.clone().into()));
+            let found = overrides(prefixes.iter().map(pattern)).find(&key, IpAddr::from([0; 4]));
             prop_assert_eq!(found, plain(&prefixes, String::len, |prefix| key.starts_with(&**prefix)));
         }
 
@@ -243,7 +208,7 @@ mod tests {
             ranges in vec((any::<bool>(), 0_u8..8, 0_u8..=8), 0..24),
             client in any::<(bool, u8)>(),
         ) {
-            // Few bits, so that many ranges hold each other; of IPv6 also the lowest.
+            // Few bits, so that many ranges hold each other.
             let address = |is_v6: bool, byte: u8| match is_v6 {
                 false => IpAddr::from([byte, 0, 0, 1]),
                 true => IpAddr::from([u16::from(byte) << 8, 0, 0, 0, 0, 0, 0, 1]),
@@ -252,9 +217,7 @@ mod tests {
                 .map(|(is_v6, byte, bits)| IpNet::new(address(is_v6, byte << 5), bits).unwrap().trunc())
                 .collect();
             let client = address(client.0, client.1);
-            let nested = Nested::new(ranges.iter().enumerate().map(|(at, range)| (Block::from(*range), terms(at))).collect());
-            let block = Block::from(IpNet::from(client));
-            let found = nested.find(|range| *range <= block, |range| range.holds(block));
+            let found = overrides(ranges.iter().map(|range| KeyPattern::Network(*range))).find("x", client);
             prop_assert_eq!(found, plain(&ranges, |range| range.prefix_len().into(), |range| range.contains(&client)));
         }
     }
