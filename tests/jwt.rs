@@ -4,7 +4,9 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::support::{Algorithm, Client, Gateway, Redis, Request, Response, Settings, Tally, get, wait::wall_clock};
+use crate::support::{
+    Algorithm, Client, DEADLINE, Gateway, Redis, Request, Response, Settings, Tally, get, wait::wall_clock, wait_for,
+};
 
 const LIMIT: u64 = 3;
 
@@ -126,4 +128,72 @@ async fn a_changed_set_of_keys_is_taken_and_its_old_tokens_are_not() {
     fs::write(&jwks, keys("new")).unwrap();
     gateway.status_says("/config/version", 2).await;
     assert_eq!((status(&old).await, status(&new).await), (403, 200));
+}
+
+/// A gateway that answers `/jwks.json` with these keys.
+fn key_server(keys: &str) -> Settings {
+    let keys = keys.replace('\'', "''");
+    Settings::new().route(&format!("{{path: /jwks.json, respond: {{body: '{keys}'}}}}"))
+}
+
+/// A set of the key that this secret is, under a name; and a request with a token of it.
+fn named(name: &str, secret: &str) -> (String, Request) {
+    let mut set: Value = serde_json::from_str(&keys(secret)).unwrap();
+    set["keys"][0]["kid"] = json!(name);
+    let header = jsonwebtoken::Header {
+        kid: Some(name.to_owned()),
+        ..jsonwebtoken::Header::default()
+    };
+    let key = jsonwebtoken::EncodingKey::from_secret(secret.as_bytes());
+    let token = jsonwebtoken::encode(&header, &claims("alice"), &key).unwrap();
+    (
+        set.to_string(),
+        get("/").header("authorization", &format!("Bearer {token}")),
+    )
+}
+
+#[tokio::test]
+async fn keys_at_a_url_are_followed_and_the_last_ones_stay() {
+    let ((old, old_token), (new, new_token)) = (named("1", "old"), named("2", "new"));
+    let server = Gateway::with(&key_server(&old)).start().await;
+    let parameters = Algorithm::FixedWindow.parameters(900, "1d");
+    let settings = Settings::answering()
+        .section(&format!("jwt: {{jwks_url: \"http://{}/jwks.json\"}}", server.address()))
+        .limit(&format!(
+            "{{name: subject, key: \"jwt:sub\", on_missing_key: deny, {parameters}}}"
+        ));
+    let gateway = Gateway::with(&settings).start().await;
+    let status = async |request| gateway.client().send(request).await.status;
+    assert_eq!((status(&old_token).await, status(&new_token).await), (200, 403));
+    // A token that names an unknown key has the keys asked for again.
+    server.write_by_rename(&key_server(&new));
+    server.status_says("/config/version", 2).await;
+    wait_for(DEADLINE, "the new key", || async { status(&new_token).await == 200 }).await;
+    assert_eq!(status(&old_token).await, 403);
+    // A reload keeps them, also while they cannot be had.
+    drop(server);
+    gateway.write_by_rename(&settings.section("server: {drain: 7s}"));
+    gateway.status_says("/config/version", 2).await;
+    assert_eq!((status(&old_token).await, status(&new_token).await), (403, 200));
+}
+
+#[tokio::test]
+async fn a_gateway_starts_without_the_keys_and_takes_them_when_they_come() {
+    let server = Gateway::with(&key_server("{}")).start().await;
+    let (keys, token) = named("1", "secret");
+    let parameters = Algorithm::FixedWindow.parameters(900, "1d");
+    let settings = Settings::answering()
+        .section(&format!("jwt: {{jwks_url: \"http://{}/jwks.json\"}}", server.address()))
+        .limit(&format!(
+            "{{name: subject, key: \"jwt:sub\", on_missing_key: deny, {parameters}}}"
+        ));
+    let gateway = Gateway::with(&settings).start().await;
+    assert_eq!(gateway.client().send(&token).await.status, 403);
+    assert!(gateway.log().contains("no token is believed until it does"));
+    server.write_by_rename(&key_server(&keys));
+    server.status_says("/config/version", 2).await;
+    wait_for(DEADLINE, "the keys", || async {
+        gateway.client().send(&token).await.status == 200
+    })
+    .await;
 }

@@ -157,9 +157,9 @@ impl Layers {
         }
     }
 
-    /// The same, which count by the claims of tokens that `settings` believe.
+    /// The same, which count by the claims of tokens that `settings` believe, by the keys of `source`.
     #[must_use]
-    pub fn believing(self, settings: &jwt::Settings, clock: Arc<dyn Clock>) -> Self {
+    pub fn believing(self, settings: &jwt::Settings, source: Arc<jwt::Source>, clock: Arc<dyn Clock>) -> Self {
         let mut claims = Vec::new();
         for part in self.layers.iter().flat_map(|layer| &layer.key) {
             if let KeyPart::Jwt { claim, .. } = part
@@ -168,7 +168,7 @@ impl Layers {
                 claims.push(claim.clone());
             }
         }
-        let verifier = (!claims.is_empty()).then(|| Verifier::new(settings, claims, clock));
+        let verifier = (!claims.is_empty()).then(|| Verifier::new(settings, source, claims, clock));
         Self { verifier, ..self }
     }
 

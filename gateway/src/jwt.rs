@@ -5,17 +5,20 @@
 
 mod cache;
 mod keys;
+mod source;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{HeaderMap, header::AUTHORIZATION};
+use http::{HeaderMap, Uri, header::AUTHORIZATION};
+use keys::Verified;
 use limiter_core::{Clock, Timestamp};
 use serde_json::{Map, Value};
 
 pub use cache::Tokens;
 pub use keys::{Keys, KeysError};
+pub use source::Source;
 
 /// A longer token is not looked at: a head may have 32 KiB, and each byte of it is hashed.
 const LONGEST: usize = 16 << 10;
@@ -26,17 +29,26 @@ const AHEAD: Duration = Duration::from_secs(5);
 /// Which tokens are believed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The keys that sign them.
-    pub keys: Arc<Keys>,
+    /// Where the keys are that sign them.
+    pub keys: KeysAt,
     /// Who may have issued one. Empty: anybody who has such a key.
     pub issuers: Vec<String>,
     /// Whom one may be meant for. Empty: anybody.
     pub audiences: Vec<String>,
 }
 
+/// Where keys are.
+#[derive(Clone, Debug)]
+pub enum KeysAt {
+    /// In a file, which was read.
+    File(Arc<Keys>),
+    /// At an `http` URL.
+    Url(Uri),
+}
+
 /// Verifies tokens.
 pub struct Verifier {
-    keys: Arc<Keys>,
+    source: Arc<Source>,
     issuers: Vec<String>,
     audiences: Vec<String>,
     /// The claims that are counted by: of no other the value is kept.
@@ -80,11 +92,11 @@ impl Finding {
 }
 
 impl Verifier {
-    /// A verifier of tokens by these settings, for the values of these `claims`.
+    /// A verifier of tokens by these settings and the keys of `source`, for the values of these `claims`.
     #[must_use]
-    pub fn new(settings: &Settings, claims: Vec<String>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(settings: &Settings, source: Arc<Source>, claims: Vec<String>, clock: Arc<dyn Clock>) -> Self {
         Self {
-            keys: Arc::clone(&settings.keys),
+            source,
             issuers: settings.issuers.clone(),
             audiences: settings.audiences.clone(),
             claims,
@@ -107,7 +119,8 @@ impl Verifier {
         let Some(token) = bearer(line.as_bytes()).filter(|token| token.len() <= LONGEST) else {
             return Ok(None);
         };
-        let finding = tokens.find(token, self.keys.id(), || self.look(token));
+        let keys = self.source.keys();
+        let finding = tokens.find(token, keys.id(), || self.look(token, &keys));
         let now = self.clock.now();
         let counts = finding.from <= now.plus(AHEAD) && now < finding.until;
         Ok(finding.claims.as_ref().filter(|_| counts).map(Arc::clone))
@@ -120,8 +133,15 @@ impl Verifier {
         claims.0.get(at)?.as_deref()
     }
 
-    fn look(&self, token: &[u8]) -> Finding {
-        let verified = self.keys.verify(token).filter(|payload| self.is_for_us(payload));
+    fn look(&self, token: &[u8], keys: &Keys) -> Finding {
+        let verified = match keys.verify(token) {
+            Verified::By(payload) => Some(payload).filter(|payload| self.is_for_us(payload)),
+            Verified::ByNone => None,
+            Verified::ByUnknown => {
+                self.source.want();
+                None
+            }
+        };
         let finding = verified.and_then(|payload| {
             Some(Finding {
                 claims: Some(Arc::new(self.extract(&payload))),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 use limiter_core::{
     Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisOptions, RedisStore,
     Store, StoreError, Timestamp,
@@ -22,6 +22,7 @@ use crate::{
     cors::Cors,
     descriptor::Layers,
     error::RateLimited,
+    jwt::{self, KeysAt},
     metrics::{LimitMetrics, Metrics, NO_ROUTE, Traffic},
     ratelimit_fields,
     rejection::Rejection,
@@ -36,6 +37,9 @@ const FALLBACK_KEYS: usize = 1_000_000;
 /// How long a new Redis store may take to connect before it serves all the same. Requests that came earlier would be
 /// decided by their failure policies, and so not counted together, although nothing is wrong.
 const FIRST_CONNECTION: Duration = Duration::from_millis(700);
+
+/// How long the first keys of a URL may take before requests come all the same, whose tokens would not be believed.
+const FIRST_KEYS: Duration = Duration::from_millis(700);
 
 /// What outlives a reload; found again by name.
 #[derive(Debug)]
@@ -53,6 +57,8 @@ pub struct Shared {
     /// Counts in place of a store that is away.
     fallback: Arc<Fallback>,
     stores: Mutex<Vec<Running>>,
+    /// The URL whose keys are followed.
+    keys: Mutex<Option<(Uri, Weak<jwt::Source>)>>,
     telemetry: Mutex<Option<Telemetry>>,
     draining: AtomicBool,
     listeners: OnceLock<Vec<SocketAddr>>,
@@ -72,6 +78,7 @@ impl Shared {
             connections: Connections::default(),
             fallback: Arc::new(Fallback::new(FALLBACK_KEYS)),
             stores: Mutex::default(),
+            keys: Mutex::default(),
             telemetry: Mutex::default(),
             draining: AtomicBool::new(false),
             listeners: OnceLock::new(),
@@ -113,6 +120,26 @@ impl Shared {
             store: Arc::downgrade(&store),
         });
         Ok(store)
+    }
+
+    /// The keys of tokens: those that a snapshot holds already, where they are at the same URL. Waits for the first for a
+    /// moment. Blocks: not for a task.
+    fn keys(&self, at: &KeysAt) -> Arc<jwt::Source> {
+        let url = match at {
+            KeysAt::File(keys) => return jwt::Source::fixed(Arc::clone(keys)),
+            KeysAt::Url(url) => url,
+        };
+        let mut followed = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = followed.as_ref().filter(|(known, _)| known == url);
+        if let Some(source) = running.and_then(|(_, source)| source.upgrade()) {
+            return source;
+        }
+        let source = jwt::Source::follow(url.clone(), &self.control);
+        *followed = Some((url.clone(), Arc::downgrade(&source)));
+        if !self.control.block_on(source.wait(FIRST_KEYS)) {
+            tracing::warn!("{url} gives no keys yet: no token is believed until it does");
+        }
+        source
     }
 
     /// Forgets counters that have expired, a tenth of them a call: traffic does that too, but traffic may cease.
@@ -337,7 +364,7 @@ impl Snapshot {
         let store = shared.store(&config.store)?;
         let mut layers = Layers::new(&config.limits, &config.client_ip, key_secret);
         if let Some(jwt) = &config.jwt {
-            layers = layers.believing(jwt, Arc::new(shared.clock));
+            layers = layers.believing(jwt, shared.keys(&jwt.keys), Arc::new(shared.clock));
         }
         let layers = Arc::new(layers);
         let known = Arc::downgrade(&layers);

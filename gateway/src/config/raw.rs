@@ -42,6 +42,9 @@ leaf! {
     Url: "a URL such as `http://127.0.0.1:8000`" { "URL", Form::Pattern("^[Hh][Tt][Tt][Pp]://[^/]+/?$") };
     /// `redis://host:port/db`, and the like.
     RedisUrl: "a URL such as `redis://127.0.0.1:6379/0`" { "URL", Form::Pattern("^rediss?(-cluster|-sentinel)?://.") };
+    /// Where keys are.
+    KeysUrl: "a URL such as `http://127.0.0.1:9000/jwks.json`"
+        { "URL", Form::Pattern("^[Hh][Tt][Tt][Pp]://[^/]+(/.*)?$") };
     /// Where a file is.
     FileName: "the path of a file" { "path of a file", Form::Pattern(".") };
     /// An address range.
@@ -479,14 +482,17 @@ mapping! {
 
 mapping! {
     /// `jwt`.
-    Jwt: "a mapping with `jwks_file`" {
-        /// The keys that sign tokens: a set of keys (JWKS) as JSON. It is watched as this file is.
-        jwks_file: FileName { required: true, example: "jwks.json" },
+    Jwt: "a mapping with `jwks_file` or `jwks_url`" {
+        /// The keys that sign tokens: a set of keys (JWKS) as JSON. It is watched as this file is. Either this or `jwks_url`.
+        jwks_file: FileName { example: "jwks.json" },
+        /// Where the set is: asked every 5 minutes, and when a token names an unknown key, 5 s after the last time at the
+        /// earliest. While it does not answer, the last keys stay.
+        jwks_url: KeysUrl { example: r#""http://127.0.0.1:9000/jwks.json""# },
         /// Who may have issued a token: any of these, exactly as `iss` says it.
         issuer: OneOrMany<Text> { otherwise: "anybody", example: "https://id.example.com" },
         /// Whom a token is meant for: any of these is in `aud`.
         audience: OneOrMany<Text> { otherwise: "anybody", example: "orders" },
-    } later [jwks_url]
+    } later []
 }
 
 mapping! {

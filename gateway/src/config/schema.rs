@@ -14,7 +14,11 @@ use serde_json::{Map, Value, json};
 use super::raw::{self, Definitions, Facts, Shape as _};
 
 /// Mappings that have one of two keys.
-const EITHER: &[(&str, [&str; 2])] = &[("Route", ["upstream", "respond"]), ("Store", ["memory", "redis"])];
+const EITHER: &[(&str, [&str; 2])] = &[
+    ("Route", ["upstream", "respond"]),
+    ("Store", ["memory", "redis"]),
+    ("Jwt", ["jwks_file", "jwks_url"]),
+];
 
 /// The schema (draft 2020-12).
 #[must_use]

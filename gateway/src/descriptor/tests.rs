@@ -540,8 +540,9 @@ fn equal_parameters_are_one_policy_and_no_layer_shares_those_of_another() {
 #[test]
 fn claims_of_verified_tokens() {
     let believing = |text: &str| {
+        let keys = Arc::new(jwt::Keys::parse(text.as_bytes()).unwrap());
         let settings = jwt::Settings {
-            keys: Arc::new(crate::jwt::Keys::parse(text.as_bytes()).unwrap()),
+            keys: jwt::KeysAt::File(Arc::clone(&keys)),
             issuers: Vec::new(),
             audiences: Vec::new(),
         };
@@ -556,7 +557,11 @@ fn claims_of_verified_tokens() {
             skipping,
             layer(vec![claim("token")]),
         ];
-        build(&layers).believing(&settings, Arc::new(limiter_core::MonotonicClock::new()))
+        build(&layers).believing(
+            &settings,
+            jwt::Source::fixed(keys),
+            Arc::new(limiter_core::MonotonicClock::new()),
+        )
     };
     // Keys `secret` and `another`.
     let layers = believing(r#"{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}"#);

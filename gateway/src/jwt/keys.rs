@@ -43,6 +43,17 @@ pub enum KeysError {
     TooMany(usize),
 }
 
+/// What a set of keys says of a token.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verified {
+    /// One of them has signed this payload.
+    By(Map<String, Value>),
+    /// It names a key that is not among them.
+    ByUnknown,
+    /// None has signed it.
+    ByNone,
+}
+
 struct Key {
     name: Option<String>,
     key: DecodingKey,
@@ -79,26 +90,45 @@ impl Keys {
         }
     }
 
+    /// No keys.
+    pub(super) fn none() -> Self {
+        Self {
+            id: 0,
+            keys: Vec::new(),
+        }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// Another for each set.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The payload of a token that one of the keys has signed.
-    pub(super) fn verify(&self, token: &[u8]) -> Option<Map<String, Value>> {
-        let header = jsonwebtoken::decode_header(token).ok()?;
+    /// Who has signed a token.
+    pub(super) fn verify(&self, token: &[u8]) -> Verified {
+        let Ok(header) = jsonwebtoken::decode_header(token) else {
+            return Verified::ByNone;
+        };
         // RFC 7515 §4.1.11: what has to be understood is not.
         if header.crit.is_some() {
-            return None;
+            return Verified::ByNone;
+        }
+        if header.kid.is_some() && !self.keys.iter().any(|key| key.name.is_none() || key.name == header.kid) {
+            return Verified::ByUnknown;
         }
         let may_be = |key: &&Key| {
             let is_named = header.kid.is_none() || key.name.is_none() || key.name == header.kid;
             is_named && key.algorithms.contains(&header.alg)
         };
-        self.keys.iter().filter(may_be).find_map(|key| {
+        let payload = self.keys.iter().filter(may_be).find_map(|key| {
             let verified = jsonwebtoken::decode(token, &key.key, &signature_only(header.alg));
             verified.ok().map(|token| token.claims)
-        })
+        });
+        payload.map_or(Verified::ByNone, Verified::By)
     }
 }
 

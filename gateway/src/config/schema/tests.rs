@@ -62,6 +62,7 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
             "/routes/0/respond",
             json!({"routes": [{"path": "/a", "respond": {}}]}),
         ),
+        ("Jwt", "/jwt", json!({"jwt": {}})),
         ("Jwt", "/jwt", json!({"jwt": {"jwks_file": "jwks.json"}})),
         ("Responses", "/responses", json!({"responses": {}})),
         (

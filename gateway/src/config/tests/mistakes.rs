@@ -137,7 +137,7 @@ limits:
   - {name: a, key: jwt, algorithm: fixed_window, limit: 1, window: 1s}
   - {name: b, key: jwr:sub, algorithm: fixed_window, limit: 1, window: 1s}
 ",
-        "1:1: jwt.jwks_file: is missing, expected the path of a file
+        "1:1: jwt.jwks_file: is missing, expected `jwks_file` or `jwks_url`
 1:15: jwt.issuer: is empty, expected a text
 1:29: jwt.audience: is empty, expected at least one text
 3:20: limits[0].key: `jwt` names no claim, expected `jwt:CLAIM`
@@ -145,9 +145,15 @@ limits:
     ),
     (
         "a key of the tokens of a later version",
-        "jwt: {jwks_url: 'http://127.0.0.1/'}\n",
-        "1:1: jwt.jwks_file: is missing, expected the path of a file
-1:7: jwt.jwks_url: `jwks_url` is not supported by this version yet",
+        "jwt: {jwks_url: 'https://id.example.com/jwks.json'}\n",
+        "1:17: jwt.jwks_url: `https://` is not supported by this version yet, expected one such as `http://127.0.0.1:9000/jwks.json`",
+    ),
+    (
+        "keys at no URL",
+        "jwt: {jwks_url: 'http://u:p@h/', jwks_file: ''}\n",
+        "1:7: jwt.jwks_url: stands beside `jwks_file`, expected one of them
+1:17: jwt.jwks_url: a URL with a user, expected one such as `http://127.0.0.1:9000/jwks.json`
+1:45: jwt.jwks_file: is empty, expected the path of a file",
     ),
     (
         "claims of tokens of which nothing is said",
