@@ -181,16 +181,16 @@ impl Layers {
         &self.layers[layer.index()].policies[layer.policy as usize]
     }
 
-    /// The policy of a counter, by what its name begins with and its key: that of its layer, or of the layer's override.
+    /// The policy of a counter, by what its name begins with and its key: that of its layer, of the layer's override, or
+    /// of its candidate.
     #[must_use]
     pub fn policy_of(&self, key_prefix: &str, key: &str) -> Option<&Arc<Policy>> {
-        let is_it = |layer: &&Layer| {
-            layer
-                .policies
-                .first()
-                .is_some_and(|policy| policy.key_prefix() == key_prefix)
+        let is_it = |policy: &&Arc<Policy>| policy.key_prefix() == key_prefix;
+        let own = |layer: &&Layer| layer.policies.first().filter(is_it).is_some();
+        let Some(layer) = self.layers.iter().find(own) else {
+            let mut candidates = self.layers.iter().filter(|layer| layer.has_candidate);
+            return candidates.find_map(|layer| layer.policies.last().filter(is_it));
         };
-        let layer = self.layers.iter().find(is_it)?;
         let terms = layer.overrides.as_ref().map(|overrides| overrides.find_printed(key));
         match terms {
             Some(Terms::Policy(at)) => layer.policies.get(at as usize),

@@ -592,3 +592,29 @@ fn claims_of_verified_tokens() {
     preflight.method = Method::OPTIONS;
     assert_eq!(keys(&layers, &preflight), Ok(Vec::new()));
 }
+
+#[test]
+fn a_counter_is_told_its_policy_by_its_name() {
+    let mut own = with_overrides(
+        user(),
+        vec![
+            (exact("gold"), Some(20)),
+            (beginning("g"), Some(30)),
+            (exact("free"), Some(99)),
+        ],
+    );
+    let rate = Rate {
+        units: 5,
+        per: Duration::from_secs(1),
+    };
+    own.candidate = Some(Arc::new(own.policy.candidate(TokenBucket::new(rate, 5).unwrap())));
+    let candidate = own.candidate.as_ref().unwrap().key_prefix().to_owned();
+    let prefix = own.policy.key_prefix().to_owned();
+    let layers = build(&[own]);
+    let limit = |prefix: &str, key: &str| Some(layers.policy_of(prefix, key)?.algorithm().limit());
+    for (key, expected) in [("gold", 20), ("golden", 30), ("free", 10), ("alice", 10)] {
+        assert_eq!(limit(&prefix, key), Some(expected), "{key}");
+    }
+    assert_eq!(limit(&candidate, "gold"), Some(5));
+    assert_eq!(limit("other:tb:", "gold"), None);
+}
