@@ -171,7 +171,7 @@ fn the_schema_is_json() {
 #[test]
 fn what_is_not_built_yet_is_refused_and_not_ignored() {
     for (section, key) in [
-        ("jwt: {jwks_file: keys.json}", "jwt"),
+        ("jwt: {jwks_url: \"https://127.0.0.1/\"}", "jwt"),
         ("tracing: {otlp: \"http://127.0.0.1:4317\"}", "tracing"),
     ] {
         let (status, text) = check(&Settings::answering().section(section).to_yaml());
@@ -179,14 +179,12 @@ fn what_is_not_built_yet_is_refused_and_not_ignored() {
         assert!(text.contains(key), "{section}: {text}");
     }
     for more in [
-        "mode: shadow",
         "ban: {after: 3, within: 1m, for: 1h}",
-        "overrides: [{values: [a], unlimited: true}]",
         "cost: {header: x-cost, default: 1, max: 10}",
-        "max_wait: 1s",
+        "warm_up: 10s",
         "precision: leased",
         "scope: instance",
-        "charge: all",
+        "charge: {status: [401]}",
     ] {
         let limit = format!("{{name: l, key: ip, algorithm: token_bucket, rate: 5/s, {more}}}");
         let (status, text) = check(&Settings::answering().limit(&limit).to_yaml());

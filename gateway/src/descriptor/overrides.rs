@@ -107,6 +107,8 @@ impl Overrides {
         // Keys are ASCII: any length cuts between characters.
         let by_prefix = || (self.lengths.iter()).find_map(|length| self.prefixes.get(key.get(..*length)?));
         let by_network = || {
+            // Of most layers there is none: the address need not be looked at.
+            self.widths.first()?;
             let client = Block::from(IpNet::from(client.to_canonical()));
             self.widths
                 .iter()
