@@ -57,6 +57,9 @@ impl Spot {
     };
 }
 
+/// Keys whose values must not be seen.
+const SECRET_KEYS: [&str; 2] = ["token", "key_secret"];
+
 impl ConfigError {
     /// The problems found in `file`, whose content is `text`.
     #[must_use]
@@ -151,7 +154,7 @@ fn render(file: &str, text: &str, problems: &[Problem], word: Option<&str>, is_c
             continue;
         };
         let number = spot.line.to_string();
-        let (line, column) = excerpt(line, spot.column - 1);
+        let (line, column) = excerpt(&without_secrets(line), spot.column - 1);
         let left = line.chars().count().saturating_sub(column);
         let carets = "^".repeat(spot.width.clamp(1, left.max(1)));
         // A tab before the caret stays a tab, so that the two lines keep step.
@@ -163,6 +166,37 @@ fn render(file: &str, text: &str, problems: &[Problem], word: Option<&str>, is_c
         ));
     }
     out
+}
+
+/// A line with asterisks in place of what must not be seen, character by character, so that columns stay what they are:
+/// who is named before the host of a URL, and the values of keys that are secrets.
+fn without_secrets(line: &str) -> String {
+    let mut chars: Vec<char> = line.chars().collect();
+    let mut hide = |from: usize, to: usize| chars.iter_mut().take(to).skip(from).for_each(|c| *c = '*');
+    let place = |byte: usize| line.get(..byte).map_or(0, |before| before.chars().count());
+    let mut rest = 0;
+    while let Some(found) = line.get(rest..).and_then(|rest| rest.find("://")) {
+        let begin = rest + found + 3;
+        let word = line.get(begin..).unwrap_or_default();
+        let word = word.split([' ', '\t', '"', '\'']).next().unwrap_or_default();
+        if let Some(at) = word.rfind('@') {
+            hide(place(begin), place(begin + at));
+        }
+        rest = begin;
+    }
+    for key in SECRET_KEYS {
+        for (found, _) in line.match_indices(key) {
+            let value = line.get(found + key.len()..).unwrap_or_default();
+            let Some(value) = value.trim_start_matches(['"', '\'']).strip_prefix(':') else {
+                continue;
+            };
+            let value = value.trim_start();
+            let begin = line.len() - value.len();
+            let len = value.find([',', '}']).unwrap_or(value.len());
+            hide(place(begin), place(begin + len));
+        }
+    }
+    chars.into_iter().collect()
 }
 
 /// As much of a line as fits a terminal, with `column` (from 0) in it, and where that is then. What would move the cursor

@@ -73,6 +73,28 @@ gateway.yaml:2:10: server.drain: 10 has no unit, expected a duration such as `10
 }
 
 #[test]
+fn no_secret_is_in_the_line_that_is_shown() {
+    for (text, shown) in [
+        (
+            "store: {redis: {url: \"redis://gateway:p@s,w@127.0.0.1:6379/abc\"}}\n",
+            "s,w",
+        ),
+        (
+            "store:\n  redis:\n    url: redis://gateway:päss@127.0.0.1:6379/abc\n",
+            "päss",
+        ),
+        ("admin: {address: 127.0.0.1:1, token: hunter2, tokn: 1}\n", "hunter2"),
+        (
+            "store: {redis: {url: \"redis://h\", key_secret: 'hunter2', x: 1}}\n",
+            "hunter2",
+        ),
+    ] {
+        let told = parse("gateway.yaml", text).unwrap_err().render(false);
+        assert!(!told.contains(shown) && told.contains("***"), "{told}");
+    }
+}
+
+#[test]
 fn what_a_value_holds_cannot_take_the_terminal_over() {
     let long = format!(
         "limits: []\nlog: {{access: true, level: \"\\e[31m\\n{}\"}}\n",

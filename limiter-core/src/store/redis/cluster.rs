@@ -212,6 +212,12 @@ impl Cluster {
             return;
         }
         let (map, gone) = SlotMap::new(layout, &old, |address| self.start(address));
+        // An outage of those that are gone ends with the first answer of those that are new.
+        let was_told = gone.iter().filter(|node| node.breaker.announce_return()).count() > 0;
+        let is_new = |node: &&Arc<Running>| old.at(&node.address).is_none();
+        if let (true, Some(node)) = (was_told, map.nodes().iter().find(is_new)) {
+            node.breaker.announce_loss();
+        }
         for node in map.nodes() {
             node.set_probe_key(map.probe_key(node, &self.context.config.prefix));
         }

@@ -76,6 +76,10 @@ impl Sentinels {
             Err(error) => return warn!(server = %address, %error, "the primary that the sentinels name cannot be used"),
         };
         info!(server = %address, "the sentinels name this primary");
+        if old.as_ref().is_some_and(|old| old.breaker.announce_return()) {
+            // Its outage ends with the new one's first answer.
+            new.breaker.announce_loss();
+        }
         self.primary.store(Some(Arc::clone(&new)));
         if let Some(old) = old {
             new.settle(old.leave());

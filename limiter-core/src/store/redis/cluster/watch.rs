@@ -18,13 +18,15 @@ const WELL: Duration = Duration::from_secs(1);
 const UNWELL: Duration = Duration::from_millis(250);
 /// The least pause, however many redirections tell that the map is out of date.
 const LEAST: Duration = Duration::from_millis(50);
+/// Attempts that may fail before the log is told of it.
+const FIRST_ATTEMPTS: u32 = 3;
 /// How long one server may take to tell.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Looks for ever. `seeds` are the servers that the configuration names.
 pub(in super::super) async fn run(cluster: Arc<Cluster>, seeds: Vec<Address>) {
     let mut askers: Option<Vec<Asker>> = None;
-    let mut told = false;
+    let (mut told, mut attempts) = (false, 0_u32);
     let mut turn = 0_usize;
     loop {
         turn = turn.wrapping_add(1);
@@ -46,8 +48,10 @@ pub(in super::super) async fn run(cluster: Arc<Cluster>, seeds: Vec<Address>) {
         match layout {
             Some(layout) => {
                 cluster.apply(&layout);
-                told = false;
+                (told, attempts) = (false, 0);
             }
+            // The first attempts come before there is a connection.
+            None if attempts < FIRST_ATTEMPTS => attempts += 1,
             None if !std::mem::replace(&mut told, true) => {
                 let error = askers
                     .iter()
