@@ -171,7 +171,7 @@ fn the_schema_is_json() {
 #[test]
 fn what_is_not_built_yet_is_refused_and_not_ignored() {
     for (section, key) in [
-        ("jwt: {jwks_url: \"https://127.0.0.1/\"}", "jwt"),
+        ("log: {sample_refusals: 0.5}", "log.sample_refusals"),
         ("tracing: {otlp: \"http://127.0.0.1:4317\"}", "tracing"),
     ] {
         let (status, text) = check(&Settings::answering().section(section).to_yaml());

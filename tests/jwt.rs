@@ -1,8 +1,15 @@
 //! Keys `jwt:CLAIM`: a claim counts of a verified token only.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
+use limiter_core::test_util::Certificates;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+use tokio_rustls::TlsAcceptor;
 
 use crate::support::{
     Algorithm, Client, DEADLINE, Gateway, Redis, Request, Response, Settings, Tally, get, wait::wall_clock, wait_for,
@@ -196,4 +203,66 @@ async fn a_gateway_starts_without_the_keys_and_takes_them_when_they_come() {
         gateway.client().send(&token).await.status == 200
     })
     .await;
+}
+
+/// Answers one request after the other over TLS, with these keys.
+async fn serve(listener: TcpListener, made: &Certificates, keys: String) {
+    let certs = CertificateDer::pem_file_iter(made.server_cert())
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let key = PrivateKeyDer::from_pem_file(made.server_key()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(certs, key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        // Who does not believe the certificate leaves.
+        let Ok(mut stream) = acceptor.accept(stream).await else {
+            continue;
+        };
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let length = keys.len();
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{keys}");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        stream.shutdown().await.ok();
+    }
+}
+
+#[tokio::test]
+async fn keys_are_read_over_tls_from_whom_the_system_believes() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let made = Certificates::make();
+    let parameters = Algorithm::FixedWindow.parameters(900, "1d");
+    let settings = Settings::answering()
+        .section(&format!("jwt: {{jwks_url: \"https://{address}/jwks.json\"}}"))
+        .limit(&format!(
+            "{{name: subject, key: \"jwt:sub\", on_missing_key: deny, {parameters}}}"
+        ));
+    let (keys, token) = named("1", "secret");
+    let test = async {
+        for (ca, expected) in [(made.ca(), 200), (made.stranger_ca(), 403)] {
+            let launch = Gateway::with(&settings).environment("SSL_CERT_FILE", ca.to_str().unwrap());
+            let gateway = launch.start().await;
+            assert_eq!(
+                gateway.client().send(&token).await.status,
+                expected,
+                "{}",
+                gateway.log()
+            );
+        }
+    };
+    tokio::select! {
+        () = test => {}
+        () = serve(listener, &made, keys) => {}
+    }
 }

@@ -42,7 +42,7 @@ pub struct Settings {
 pub enum KeysAt {
     /// In a file, which was read.
     File(Arc<Keys>),
-    /// At an `http` URL.
+    /// At a URL, of `http` or `https`.
     Url(Uri),
 }
 

@@ -43,8 +43,8 @@ leaf! {
     /// `redis://host:port/db`, and the like.
     RedisUrl: "a URL such as `redis://127.0.0.1:6379/0`" { "URL", Form::Pattern("^rediss?(-cluster|-sentinel)?://.") };
     /// Where keys are.
-    KeysUrl: "a URL such as `http://127.0.0.1:9000/jwks.json`"
-        { "URL", Form::Pattern("^[Hh][Tt][Tt][Pp]://[^/]+(/.*)?$") };
+    KeysUrl: "a URL such as `https://id.example.com/jwks.json`"
+        { "URL", Form::Pattern("^[Hh][Tt][Tt][Pp][Ss]?://[^/]+(/.*)?$") };
     /// Where a file is.
     FileName: "the path of a file" { "path of a file", Form::Pattern(".") };
     /// An address range.
@@ -487,7 +487,7 @@ mapping! {
         jwks_file: FileName { example: "jwks.json" },
         /// Where the set is: asked every 5 minutes, and when a token names an unknown key, 5 s after the last time at the
         /// earliest. While it does not answer, the last keys stay.
-        jwks_url: KeysUrl { example: r#""http://127.0.0.1:9000/jwks.json""# },
+        jwks_url: KeysUrl { example: r#""https://id.example.com/jwks.json""# },
         /// Who may have issued a token: any of these, exactly as `iss` says it.
         issuer: OneOrMany<Text> { otherwise: "anybody", example: "https://id.example.com" },
         /// Whom a token is meant for: any of these is in `aud`.

@@ -8,10 +8,18 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
+use http::{Request, StatusCode, Uri, header, uri::Authority};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, runtime::Handle, sync::Notify, time};
+use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    runtime::Handle,
+    sync::Notify,
+    time,
+};
+use tokio_rustls::TlsConnector;
 
 use super::Keys;
 
@@ -115,11 +123,43 @@ async fn refresh(url: Uri, source: Weak<Source>, wanted: Arc<Notify>) {
     }
 }
 
-/// What `http://…` answers.
+/// What is answered there.
 async fn fetch(url: &Uri) -> io::Result<Bytes> {
     let authority = url.authority().ok_or(io::ErrorKind::InvalidInput)?;
+    let is_secure = url.scheme_str() == Some("https");
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
+    let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+    let stream = TcpStream::connect((host, port)).await?;
+    if !is_secure {
+        return get(url, authority, stream).await;
+    }
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    // Reads the system's authorities: files.
+    let connector = tokio::task::spawn_blocking(connector)
+        .await
+        .map_err(io::Error::other)??;
+    get(url, authority, connector.connect(name, stream).await?).await
+}
+
+/// TLS to servers that the system's authorities vouch for.
+fn connector() -> io::Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    // One of them that is odd must not keep us from the others.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+async fn get(
+    url: &Uri,
+    authority: &Authority,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<Bytes> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;

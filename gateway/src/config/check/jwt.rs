@@ -14,7 +14,7 @@ use super::{
 };
 use crate::jwt::{Keys, KeysAt, Settings};
 
-const FORM: &str = "expected one such as `http://127.0.0.1:9000/jwks.json`";
+const FORM: &str = "expected one such as `https://id.example.com/jwks.json`";
 
 pub(super) fn jwt(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Settings> {
     let place = Place::Root.key("jwt");
@@ -48,14 +48,13 @@ pub(super) fn jwt(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Settings> {
     })
 }
 
-/// An `http` URL with any path.
+/// A URL of `http` or `https`, with any path.
 fn url(scalar: &Scalar) -> Result<Uri, String> {
     let text = units::text(scalar)?;
     let not_a_url = || format!("`{text}` is not a URL, {FORM}");
     let uri: Uri = text.parse().map_err(|_| not_a_url())?;
     match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err(format!("`https://` is not supported by this version yet, {FORM}")),
+        Some("http" | "https") => {}
         _ => return Err(not_a_url()),
     }
     let authority = uri.authority().ok_or_else(not_a_url)?;

@@ -144,15 +144,15 @@ limits:
 4:20: limits[1].key: `jwr:sub` is no key, did you mean `jwt:sub`?",
     ),
     (
-        "a key of the tokens of a later version",
-        "jwt: {jwks_url: 'https://id.example.com/jwks.json'}\n",
-        "1:17: jwt.jwks_url: `https://` is not supported by this version yet, expected one such as `http://127.0.0.1:9000/jwks.json`",
+        "keys by another protocol",
+        "jwt: {jwks_url: 'ftp://id.example.com/jwks.json'}\n",
+        "1:17: jwt.jwks_url: `ftp://id.example.com/jwks.json` is not a URL, expected one such as `https://id.example.com/jwks.json`",
     ),
     (
         "keys at no URL",
         "jwt: {jwks_url: 'http://u:p@h/', jwks_file: ''}\n",
         "1:7: jwt.jwks_url: stands beside `jwks_file`, expected one of them
-1:17: jwt.jwks_url: a URL with a user, expected one such as `http://127.0.0.1:9000/jwks.json`
+1:17: jwt.jwks_url: a URL with a user, expected one such as `https://id.example.com/jwks.json`
 1:45: jwt.jwks_file: is empty, expected the path of a file",
     ),
     (
