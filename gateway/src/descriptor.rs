@@ -5,20 +5,20 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header::ACCESS_CONTROL_REQUEST_METHOD};
-use ipnet::IpNet;
+use http::{HeaderMap, Method, header::ACCESS_CONTROL_REQUEST_METHOD};
 use limiter_core::{Clock, Key, KeyHasher, Part, Policy};
 
 use crate::{
     client_addr,
     config::{self, KeyPart, OnMissingKey},
     jwt::{self, Claims, Tokens, Verifier},
-    path::Glob,
 };
 
+mod matcher;
 mod overrides;
 mod values;
 
+use matcher::Matcher;
 use overrides::{Overrides, Terms};
 
 /// What matching and keys look at.
@@ -424,43 +424,6 @@ impl Descriptor {
         let next = &mut self.applied[self.len];
         next.key.clear();
         (next, &mut self.scratch)
-    }
-}
-
-/// Where a layer applies; an empty list is a condition not given.
-#[derive(Debug)]
-struct Matcher {
-    paths: Box<[Glob]>,
-    methods: Box<[Method]>,
-    hosts: Box<[Box<str>]>,
-    headers: Box<[(HeaderName, HeaderValue)]>,
-    ips: Box<[IpNet]>,
-    not: Option<Box<Matcher>>,
-}
-
-impl Matcher {
-    fn new(config: &config::Match) -> Self {
-        Self {
-            paths: config.paths.clone().into(),
-            methods: config.methods.clone().into(),
-            hosts: config.hosts.iter().map(|host| host.as_str().into()).collect(),
-            headers: config.headers.clone().into(),
-            ips: config.ips.clone().into(),
-            not: config.not.as_deref().map(Self::new).map(Box::new),
-        }
-    }
-
-    /// Whether every condition that is given holds, and `not`, as a whole, does not.
-    fn holds(&self, facts: &Facts<'_>) -> bool {
-        (self.methods.is_empty() || self.methods.contains(facts.method))
-            && (self.hosts.is_empty() || self.hosts.iter().any(|host| **host == *facts.host))
-            && (self.paths.is_empty() || self.paths.iter().any(|glob| glob.matches(facts.path)))
-            && (self.ips.is_empty() || self.ips.iter().any(|net| net.contains(&facts.client)))
-            && self
-                .headers
-                .iter()
-                .all(|(name, value)| facts.headers.get_all(name).iter().any(|own| own == value))
-            && self.not.as_deref().is_none_or(|not| !not.holds(facts))
     }
 }
 

@@ -1,9 +1,13 @@
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use limiter_core::{OnFailure, Rate, algorithm::TokenBucket};
 
 use super::*;
-use crate::config::{ForwardingHeader, KeyPattern, KeyValue, Match, Override, Terms};
+use crate::{
+    config::{ForwardingHeader, KeyPattern, KeyValue, Match, Override, Terms},
+    path::Glob,
+};
 
 /// A request to describe, and what it is made of.
 struct Request {
