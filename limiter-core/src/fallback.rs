@@ -23,8 +23,9 @@ use std::{
     fmt,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use smallvec::SmallVec;
@@ -45,7 +46,7 @@ use crate::{
     algorithm::{Algorithm, Counter},
     clock::{Clock, MonotonicClock, Timestamp},
     decide::{Layer, decide},
-    decision::{Decision, INLINE_LAYERS},
+    decision::{Decision, INLINE_LAYERS, Verdict},
     policy::{OnFailure, Policy},
     settlement::Settlement,
     store::{Answer, Ask, Fingerprint, Health, MemoryStore, Store, are_distinct},
@@ -53,6 +54,10 @@ use crate::{
 
 /// Says which policy a counter has, by the prefix of its name and the key.
 type FindPolicy = dyn Fn(&str, &str) -> Option<Arc<Policy>> + Send + Sync;
+
+/// How much later than we another gateway may find a server that is back: the longest pause between two attempts to
+/// connect, with its jitter.
+const APART_MAX: Duration = Duration::from_millis(2_500);
 
 /// A value for each layer.
 type PerLayer<T> = SmallVec<[T; INLINE_LAYERS]>;
@@ -71,6 +76,8 @@ pub struct Fallback {
     /// Counters of the whole, as they were last seen.
     seen: MemoryStore,
     ledger: Ledger,
+    /// Until this time, in µs of ours, other gateways may not have found the server yet.
+    apart_until: AtomicU64,
 }
 
 /// What was admitted of one counter while the server was away, and still counts.
@@ -121,6 +128,7 @@ impl Fallback {
             seen: own.sibling(max_keys),
             own,
             ledger: Ledger::new(ACCOUNTS_MAX),
+            apart_until: AtomicU64::new(0),
         }
     }
 
@@ -160,8 +168,28 @@ impl Fallback {
         self.seen.write(fingerprint, algorithm, remember);
     }
 
+    /// The server is back, for us, after an outage of this length. Other gateways may find it so much later, at most
+    /// [`APART_MAX`]: until then, what they admitted is not charged there yet, and seems free. So for that long we go on
+    /// keeping to our shares too.
+    pub(crate) fn returned(&self, outage: Duration) {
+        if self.live() > 1 {
+            let until = self.time.now().plus(outage.min(APART_MAX));
+            self.apart_until.fetch_max(until.as_micros(), Ordering::Relaxed);
+        }
+    }
+
+    /// The server is away: our shares decide alone.
+    pub(crate) fn lost(&self) {
+        self.apart_until.store(0, Ordering::Relaxed);
+    }
+
     /// Decides a request with our shares, as [`Store::decide`] does.
     pub fn decide_now(&self, asks: &[Ask<'_>]) -> Decision {
+        self.decide_by_shares(asks, true)
+    }
+
+    /// As [`Fallback::decide_now`]; `owed`: what is admitted is to be charged at the server afterwards.
+    fn decide_by_shares(&self, asks: &[Ask<'_>], owed: bool) -> Decision {
         debug_assert!(are_distinct(asks), "two asks name the same counter: {asks:?}");
         let by = self.live();
         let shares: PerLayer<Arc<Algorithm>> =
@@ -191,7 +219,9 @@ impl Fallback {
                 seed,
                 expires_at: layer.algorithm.expires_at(counter),
             });
-            self.ledger.charge(charges, now);
+            if owed {
+                self.ledger.charge(charges, now);
+            }
             decision
         })
     }
@@ -288,6 +318,18 @@ impl fmt::Debug for Fallback {
 impl Store for Fallback {
     fn decide(&self, asks: &[Ask<'_>]) -> Answer {
         Answer::Ready(Ok(self.decide_now(asks)))
+    }
+
+    fn hold_back(&self, asks: &[Ask<'_>]) -> Option<(PerLayer<usize>, Decision)> {
+        let until = self.apart_until.load(Ordering::Relaxed);
+        if until == 0 || self.time.now().as_micros() >= until {
+            return None;
+        }
+        let is_ours = |at: &usize| asks[*at].policy.on_failure() == OnFailure::Local;
+        let layers: PerLayer<usize> = (0..asks.len()).filter(is_ours).collect();
+        let ours: PerLayer<Ask<'_>> = layers.iter().map(|&at| asks[at].clone()).collect();
+        let decision = self.decide_by_shares(&ours, false);
+        (decision.verdict != Verdict::Allowed).then_some((layers, decision))
     }
 
     /// Settles our shares. What is owed follows from them.

@@ -89,6 +89,16 @@ impl Limiter {
         if asks.is_empty() {
             return Checking::Ready(Outcome::Decided(Decision::unlimited()));
         }
+        if let Some((layers, decision)) = self.fallback.hold_back(asks) {
+            return Checking::Ready(Outcome::Fallback {
+                error: StoreError::Unavailable,
+                decision: FallbackDecision::Local {
+                    layers,
+                    shared: 0,
+                    decision,
+                },
+            });
+        }
         match self.store.decide(asks) {
             Answer::Ready(Ok(mut decision)) => {
                 claim(&mut decision, asks, Home::Store);

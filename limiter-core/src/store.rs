@@ -68,6 +68,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Charges counters, or gives back to them, without asking. What cannot be done is dropped.
     fn settle(&self, settlements: Vec<Settlement>);
 
+    /// Of a fallback: whether a request that the shared store would be asked about is to be refused all the same, and by
+    /// which layers (indices into those asked). Other stores have nothing to say.
+    fn hold_back(&self, _asks: &[Ask<'_>]) -> Option<(SmallVec<[usize; INLINE_LAYERS]>, Decision)> {
+        None
+    }
+
     /// How the store is doing.
     fn health(&self) -> Health;
 }

@@ -418,3 +418,44 @@ fn every_unit_is_owed_once_under_threads() {
         assert_eq!(owed.into_inner().unwrap(), 4 * 500 * 2, "{algorithm:?}");
     }
 }
+
+#[test]
+fn shares_are_kept_to_until_other_gateways_have_come_back_too() {
+    let day = policy("p", window(10, DAY));
+    let one = [Ask {
+        policy: &day,
+        key: "k",
+        cost: 1,
+    }];
+    for (gateways, outage, kept) in [
+        (2, 2 * SECOND, 2 * SECOND),
+        (2, 60 * SECOND, APART_MAX),
+        (1, SECOND, SECOND),
+    ] {
+        let (clock, fallback) = fallback(gateways);
+        let held = || fallback.hold_back(&one).is_some();
+        let share = u64::from(10 / gateways);
+        assert_eq!(passed(&fallback, &day, "k", 20), share);
+        assert!(!held(), "the server is away: it is not asked anyway");
+        assert_eq!(debts(&fallback), [("p:fw:k".to_owned(), share)]);
+        fallback.returned(outage);
+        assert_eq!(held(), gateways > 1, "nobody else can come later than a single one");
+        clock.advance(kept.checked_sub(Duration::from_micros(1)).unwrap());
+        assert_eq!(held(), gateways > 1);
+        assert!(
+            fallback
+                .hold_back(&[Ask {
+                    key: "new",
+                    ..one[0].clone()
+                }])
+                .is_none(),
+            "there is room"
+        );
+        clock.advance(Duration::from_micros(1));
+        assert!(!held());
+        assert_eq!(fallback.debtors(), 0, "what passes then is charged at the server");
+        fallback.returned(outage);
+        fallback.lost();
+        assert!(!held());
+    }
+}

@@ -35,6 +35,8 @@ pub(super) struct Context {
     pub(super) fallback: Option<Arc<Fallback>>,
     /// Gateways that live, as far as was seen; 1 before anything was.
     pub(super) live: AtomicU32,
+    /// Since when a server is away, in µs of our clock; 0: none is.
+    lost_at: AtomicU64,
     /// A server has come back, or another was found: whoever waits for that looks again.
     pub(super) changed: Notify,
     /// A server is away, or is the wrong one to ask: the map of the servers may be out of date.
@@ -81,6 +83,7 @@ impl Context {
             observer: options.observer,
             fallback: options.fallback,
             live: AtomicU32::new(1),
+            lost_at: AtomicU64::new(0),
             changed: Notify::new(),
             doubted: Notify::new(),
             drift: AtomicU64::new(0),
@@ -88,6 +91,26 @@ impl Context {
             slow_told_at: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
             unsettled: AtomicU64::new(0),
+        }
+    }
+
+    /// A server is away.
+    pub(super) fn lost(&self) {
+        let now = self.now().as_micros();
+        // The first counts. Lost again before it is back: the same outage.
+        if self.lost_at.load(Ordering::Relaxed) == 0 {
+            self.lost_at.store(now, Ordering::Relaxed);
+        }
+        if let Some(fallback) = &self.fallback {
+            fallback.lost();
+        }
+    }
+
+    /// A server is about to be asked again.
+    pub(super) fn returned(&self) {
+        let lost_at = self.lost_at.swap(0, Ordering::Relaxed);
+        if let (Some(fallback), 1..) = (&self.fallback, lost_at) {
+            fallback.returned(self.now().since(Timestamp::from_micros(lost_at)));
         }
     }
 

@@ -289,6 +289,7 @@ impl Node {
 
     /// The breaker has opened: nobody begins to wait any more, and those who had not left in a call are answered.
     fn opened(&self, failure: &Failure) {
+        self.context.lost();
         self.announce_loss(failure);
         self.context.doubted.notify_one();
         for mut waiter in self.group.drain() {
@@ -302,6 +303,7 @@ impl Node {
         // Before anybody is let through: what was admitted meanwhile counts.
         if !self.breaker.is_closed() {
             self.repay();
+            self.context.returned();
         }
         if self.breaker.probe_succeeded() {
             if self.breaker.announce_return() {
