@@ -69,7 +69,11 @@ fn quota(item: &Place<'_>, raw: &raw::Limit, layer: &Layer, cx: &mut Context<'_>
             let (rate, burst) = (bucket.rate(), layer.policy.algorithm().limit());
             let second = u128::from(rate.units) * Duration::from_secs(1).as_nanos() / rate.per.as_nanos().max(1);
             if u128::from(burst) < second {
-                let key = if raw.burst.is_present() { "burst" } else { "rate" };
+                let key = if raw.parameters.burst.is_present() {
+                    "burst"
+                } else {
+                    "rate"
+                };
                 let message = format!(
                     "{burst} pass at once, but {second} in a second: requests that keep to the rate are refused where they \
                      do not come evenly"

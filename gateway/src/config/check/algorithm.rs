@@ -10,7 +10,7 @@ use limiter_core::{
 use super::{
     super::{
         place::Place,
-        raw::{self, Field},
+        raw::{self, Field, Parameters},
         suggest, units,
     },
     context::{Context, within},
@@ -59,14 +59,19 @@ const LATER: &[&str] = &["warm_up"];
 /// The longest that a queue lets a request wait, unless something else is written.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// The algorithm of the layer at `item`; `None` where it cannot be made of what is written.
-pub(super) fn algorithm(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Algorithm> {
+/// The algorithm `word` with the parameters `raw` of the mapping at `item`; `None` where it cannot be made of them.
+pub(super) fn algorithm(
+    item: &Place<'_>,
+    word: &Field<raw::Word>,
+    raw: &Parameters,
+    cx: &mut Context<'_>,
+) -> Option<Algorithm> {
     let choices: Vec<_> = KINDS.iter().map(|(name, kind, _)| (*name, *kind)).collect();
-    if !raw.algorithm.is_present() {
+    if !word.is_present() {
         let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
         cx.missing(item, "algorithm", &suggest::list(&names));
     }
-    let kind = cx.word(&item.key("algorithm"), &raw.algorithm, &choices)?;
+    let kind = cx.word(&item.key("algorithm"), word, &choices)?;
     foreign_and_later_parameters(kind, item, raw, cx);
     let made = match kind {
         Kind::TokenBucket => token_bucket(item, raw, cx)?,
@@ -82,32 +87,12 @@ pub(super) fn algorithm(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>
     made.map_err(|error| inexact(&error, item, raw, cx)).ok()
 }
 
-fn parameters(raw: &raw::Limit) -> [(&'static str, bool); 12] {
-    [
-        ("rate", raw.rate.is_present()),
-        ("burst", raw.burst.is_present()),
-        ("max_wait", raw.max_wait.is_present()),
-        ("warm_up", raw.warm_up.is_present()),
-        ("capacity", raw.capacity.is_present()),
-        ("delay", raw.delay.is_present()),
-        ("max_delay", raw.max_delay.is_present()),
-        ("limit", raw.limit.is_present()),
-        ("window", raw.window.is_present()),
-        ("align", raw.align.is_present()),
-        ("timezone", raw.timezone.is_present()),
-        ("buckets", raw.buckets.is_present()),
-    ]
-}
-
 /// Tells of parameters that belong to another algorithm, and of those that are known by name only.
-fn foreign_and_later_parameters(kind: Kind, item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
+fn foreign_and_later_parameters(kind: Kind, item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) {
     let Some((name, _, own)) = KINDS.iter().find(|(_, other, _)| *other == kind) else {
         return;
     };
-    for (parameter, is_present) in parameters(raw) {
-        if !is_present {
-            continue;
-        }
+    for parameter in raw.written() {
         let place = item.key(parameter);
         if !own.contains(&parameter) {
             let owners = KINDS.iter().filter(|(.., own)| own.contains(&parameter));
@@ -127,7 +112,7 @@ fn foreign_and_later_parameters(kind: Kind, item: &Place<'_>, raw: &raw::Limit, 
 
 pub(super) type Made = Result<Algorithm, AlgorithmError>;
 
-fn token_bucket(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+fn token_bucket(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Made> {
     let rate = cx.required(item, "rate", &raw.rate, units::rate);
     let burst = optional(item, "burst", &raw.burst, cx);
     let rate = rate?;
@@ -137,7 +122,7 @@ fn token_bucket(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Opt
     Some(bucket.map(Algorithm::from))
 }
 
-fn leaky_bucket(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+fn leaky_bucket(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Made> {
     let rate = cx.required(item, "rate", &raw.rate, units::rate);
     let capacity = optional(item, "capacity", &raw.capacity, cx);
     let waits = cx.read(&item.key("delay"), &raw.delay, units::flag).unwrap_or(true);
@@ -175,23 +160,23 @@ fn second_s_worth(rate: Rate) -> u64 {
     u64::try_from(per_second).unwrap_or(units::MAX_WHOLE).max(1)
 }
 
-fn sliding_window_log(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+fn sliding_window_log(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Made> {
     let (limit, window) = (limit(item, raw, cx), window(item, raw, cx));
     Some(SlidingWindowLog::new(limit?, window?).map(Algorithm::from))
 }
 
-fn sliding_window_counter(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+fn sliding_window_counter(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Made> {
     let (limit, window) = (limit(item, raw, cx), window(item, raw, cx));
     let buckets = cx.read(&item.key("buckets"), &raw.buckets, within(1, 60));
     let buckets = buckets.and_then(|buckets| u32::try_from(buckets).ok()).unwrap_or(6);
     Some(SlidingWindowCounter::new(limit?, window?, buckets).map(Algorithm::from))
 }
 
-pub(super) fn limit(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<u64> {
+pub(super) fn limit(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<u64> {
     cx.required(item, "limit", &raw.limit, units::positive)
 }
 
-fn window(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Duration> {
+fn window(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Duration> {
     cx.required(item, "window", &raw.window, units::positive_duration)
 }
 
@@ -204,15 +189,16 @@ fn optional(item: &Place<'_>, key: &str, field: &Field<raw::Whole>, cx: &mut Con
 }
 
 /// Tells what the limiter cannot compute exactly, at the parameter that it names.
-fn inexact(error: &AlgorithmError, item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
+fn inexact(error: &AlgorithmError, item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) {
     let (AlgorithmError::Zero { parameter }
     | AlgorithmError::TooLarge { parameter, .. }
     | AlgorithmError::TooShort { parameter, .. }
     | AlgorithmError::TooLong { parameter, .. }) = error;
-    let is_written = parameters(raw)
-        .iter()
-        .any(|(name, is_present)| name == parameter && *is_present);
     let place = item.key(parameter);
-    let place = if is_written { &place } else { item };
+    let place = if raw.written().contains(parameter) {
+        &place
+    } else {
+        item
+    };
     cx.wrong(place, format!("cannot be counted exactly: {error}"));
 }

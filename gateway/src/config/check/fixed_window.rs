@@ -10,7 +10,7 @@ use limiter_core::{
 use super::{
     super::{
         place::Place,
-        raw::{self, Scalar},
+        raw::{Parameters, Scalar},
         suggest,
         units::{self, Length},
     },
@@ -21,7 +21,7 @@ use super::{
 const DAY_SECS: u64 = 86_400;
 
 /// The fixed window of the layer at `item`; `None` where what is wrong was told.
-pub(super) fn fixed_window(item: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Made> {
+pub(super) fn fixed_window(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Made> {
     let limit = limit(item, raw, cx);
     let length = cx.required(item, "window", &raw.window, units::length);
     let aligns = [("clock", Align::Clock), ("first_request", Align::FirstRequest)];

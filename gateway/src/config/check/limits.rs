@@ -83,7 +83,7 @@ fn layer(
     let on_missing_key = cx.word(&place.key("on_missing_key"), &raw.on_missing_key, &on_missing);
     let matches = matches(&place.key("match"), &raw.r#match, cx);
     let told = cx.told();
-    let algorithm = algorithm(place, raw, cx);
+    let algorithm = algorithm(place, &raw.algorithm, &raw.parameters, cx);
     let is_sound = cx.told() == told;
     let cost = cost(&place.key("cost"), &raw.cost, cx);
     if let Some((cost, algorithm)) = cost.zip(algorithm.as_ref())
@@ -136,7 +136,7 @@ fn candidate(
     cx: &mut Context<'_>,
 ) -> Option<Arc<Policy>> {
     let raw = cx.mapping(place, &raw.candidate)?;
-    let algorithm = algorithm(place, &raw.alone(), cx)?;
+    let algorithm = algorithm(place, &raw.algorithm, &raw.parameters, cx)?;
     let (policy, cost) = live?;
     if cost > algorithm.limit() {
         let message = format!(

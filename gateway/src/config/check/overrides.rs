@@ -14,7 +14,7 @@ use super::{
     super::{
         ClientIp, KeyPart, KeyPattern, Override, Terms,
         place::Place,
-        raw::{self, Field, Leaf, Mapping, OneOrMany},
+        raw::{self, Field, Leaf, Mapping, OneOrMany, Parameters},
         units,
     },
     algorithm::algorithm,
@@ -125,11 +125,11 @@ impl<'a> Made<'a> {
         let unlimited = flag(&item.key("unlimited"), &raw.unlimited, cx);
         let deny = flag(&item.key("deny"), &raw.deny, cx);
         const EXPECTED: &str = "expected parameters of the algorithm, `unlimited: true` or `deny: true`";
-        match (unlimited?, deny?, raw.over(self.base.raw)) {
-            (true, false, None) => Some(Terms::Unlimited),
-            (false, true, None) => Some(Terms::Denied),
-            (false, false, Some(over)) => self.policy(item, &over, cx).map(Terms::Policy),
-            (false, false, None) => {
+        match (unlimited?, deny?, !raw.parameters.written().is_empty()) {
+            (true, false, false) => Some(Terms::Unlimited),
+            (false, true, false) => Some(Terms::Denied),
+            (false, false, true) => self.policy(item, &raw.parameters, cx).map(Terms::Policy),
+            (false, false, false) => {
                 // What is misspelled was told already.
                 if raw.other().is_empty() {
                     cx.wrong(item, format!("says nothing of its values, {EXPECTED}"));
@@ -143,10 +143,11 @@ impl<'a> Made<'a> {
         }
     }
 
-    /// The layer's policy with the parameters of `over`.
-    fn policy(&mut self, item: &Place<'_>, over: &raw::Limit, cx: &mut Context<'_>) -> Option<Arc<Policy>> {
+    /// The layer's policy with `parameters` in place of its own.
+    fn policy(&mut self, item: &Place<'_>, parameters: &Parameters, cx: &mut Context<'_>) -> Option<Arc<Policy>> {
         let (base, cost) = self.base.policy?;
-        let algorithm = algorithm(item, over, cx)?;
+        let layer = self.base.raw;
+        let algorithm = algorithm(item, &layer.algorithm, &parameters.over(&layer.parameters), cx)?;
         if cost > algorithm.limit() {
             let message = format!(
                 "the layer's cost of {cost} never fits, expected at least that much to pass at once, not {}",

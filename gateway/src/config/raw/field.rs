@@ -1,4 +1,4 @@
-//! How the mirror is made: values that keep what is wrong with them, and the macros that declare mappings and leaves.
+//! Values that keep what is wrong with them, and the shapes that they have.
 
 use std::fmt;
 
@@ -92,6 +92,15 @@ pub(in crate::config) trait Mapping: Shape {
 
     /// The keys that are neither.
     fn other(&self) -> &[String];
+}
+
+/// Keys that several mappings have, told by each in its own way.
+pub(in crate::config) trait Part: Default {
+    /// The keys, in the order in which they are told.
+    const KEYS: &'static [&'static str];
+
+    /// Takes the value of one of them.
+    fn set(&mut self, key: &str, value: Value);
 }
 
 /// A shape that is a scalar.
@@ -268,119 +277,3 @@ pub(in crate::config) fn key_text(key: Value) -> String {
 pub(in crate::config) fn key_name(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
 }
-
-/// Declares the shapes that are single values: what a message says was expected, and what the schema says.
-macro_rules! leaf {
-    ($($(#[$doc:meta])* $name:ident: $expected:literal { $kind:literal, $form:expr };)*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Clone, Debug)]
-            pub(in crate::config) struct $name(Scalar);
-
-            impl Shape for $name {
-                fn expected() -> String {
-                    $expected.into()
-                }
-
-                fn read(value: serde_yaml::Value) -> Option<Self> {
-                    Scalar::read(value).map(Self)
-                }
-
-                fn kind(facts: &Facts) -> Option<String> {
-                    Some(facts.kind($kind))
-                }
-
-                fn schema(definitions: &mut Definitions, facts: &Facts) -> Option<serde_json::Value> {
-                    Some(definitions.leaf(stringify!($name), $expected, &$form, facts))
-                }
-            }
-
-            impl Leaf for $name {
-                fn scalar(&self) -> &Scalar {
-                    &self.0
-                }
-            }
-        )*
-    };
-}
-
-/// Declares a mapping: its keys, with the shapes of their values and what is to be said of them, and the keys that are
-/// known by name only.
-macro_rules! mapping {
-    (
-        $(#[$doc:meta])*
-        $name:ident: $expected:literal {
-            $(
-                $(#[doc = $meaning:literal])*
-                $field:ident: $type:ty { $($fact:ident: $value:expr),* $(,)? },
-            )*
-        } later [$($later:ident),*]
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug, Default)]
-        pub(in crate::config) struct $name {
-            $(
-                $(#[doc = $meaning])*
-                pub(in crate::config) $field: Field<$type>,
-            )*
-            other: Vec<String>,
-        }
-
-        impl Shape for $name {
-            fn expected() -> String {
-                $expected.into()
-            }
-
-            fn read(value: serde_yaml::Value) -> Option<Self> {
-                let serde_yaml::Value::Mapping(entries) = value else {
-                    return None;
-                };
-                let mut this = Self::default();
-                for (key, value) in entries {
-                    let key = field::key_text(key);
-                    $(
-                        if key == field::key_name(stringify!($field)) {
-                            this.$field = Field::read(value);
-                            continue;
-                        }
-                    )*
-                    this.other.push(key);
-                }
-                Some(this)
-            }
-
-            fn kind(_: &Facts) -> Option<String> {
-                Some("mapping".into())
-            }
-
-            fn schema(definitions: &mut Definitions, _: &Facts) -> Option<serde_json::Value> {
-                Some(definitions.mapping(stringify!($name), |definitions| {
-                    let keys = [$(
-                        definitions.key::<$type>(
-                            field::key_name(stringify!($field)),
-                            concat!($($meaning),*).trim(),
-                            Facts { $($fact: $value,)* ..Facts::NONE },
-                        )
-                    ),*];
-                    keys.into_iter().flatten().collect()
-                }))
-            }
-        }
-
-        impl Mapping for $name {
-            fn keys() -> Vec<&'static str> {
-                vec![$(field::key_name(stringify!($field))),*]
-            }
-
-            fn later() -> &'static [&'static str] {
-                &[$(stringify!($later)),*]
-            }
-
-            fn other(&self) -> &[String] {
-                &self.other
-            }
-        }
-    };
-}
-
-pub(super) use {leaf, mapping};

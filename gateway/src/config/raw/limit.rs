@@ -1,0 +1,99 @@
+//! `limits`: a layer, and the mappings in it.
+
+use super::{
+    Cidr, Definitions, FileName, Flag, KeyText, Name, PathText, Text, Verb, Word,
+    declare::mapping,
+    describe::Facts,
+    field::{self, Field, Mapping, Named, OneOrMany, Shape, Short},
+    leaves::{Anything, MAX, Whole},
+    parameters::{ALGORITHMS, Parameters},
+    responses::Rejection,
+};
+
+mapping! {
+    /// An item of `limits`.
+    Limit: "a mapping with `name`, `key` and `algorithm`" {
+        /// Its identity: counters follow it across reloads, whatever its place in the list.
+        name: Name { required: true, example: "user" },
+        /// What is counted apart: `global`, `ip`, `path`, `route`, `method`, `host`, `header:NAME`, `cookie:NAME`,
+        /// `query:NAME`, `jwt:CLAIM`, or a list of these.
+        key: OneOrMany<KeyText> { required: true, example: r#"[route, "header:x-user-id"]"# },
+        /// Where a part of the key is absent, empty or blank: `ip` (the client's address, apart from all others), `skip`
+        /// (the layer does not apply) or `deny` (403).
+        on_missing_key: Word { words: &["ip", "skip", "deny"], default: "ip", example: "skip" },
+        /// Where it applies; all that is given must hold.
+        r#match: Match { otherwise: "everywhere", example: r#"{path: "/v1/**", methods: POST}"# },
+        /// How it counts.
+        algorithm: Word { words: ALGORITHMS, required: true, example: "token_bucket" },
+        ..parameters: Parameters = Parameters::of_layer;
+        /// Units that one request takes; 0 checks and takes nothing.
+        cost: Short<Whole, Anything> { range: (0, MAX), default: "1", example: "2" },
+        /// `shadow`: the layer is counted and reported, and refuses nothing. It is charged where every enforced layer has
+        /// room, and so has it. Its counts are kept when it is enforced.
+        mode: Word { words: &["enforce", "shadow"], default: "enforce", example: "shadow" },
+        /// `exact` is the one value that this version has.
+        precision: Word { words: &["exact"], default: "exact", example: "exact" },
+        /// Who counts together: `cluster`, all gateways that share the store, is the one value that this version has.
+        scope: Word { words: &["cluster"], default: "cluster", example: "cluster" },
+        /// In place of the store's `on_failure`.
+        on_store_failure: Word { words: &["local", "open", "closed"], otherwise: "the store's", example: "open" },
+        /// `allowed`: a refused request costs nothing. `all`: it is charged where it was checked, with what is left at
+        /// most; so who goes on while refused is refused for longer.
+        charge: Short<Word, Anything> { words: &["allowed", "all"], default: "allowed", example: "all" },
+        /// What the requests get that it refuses, in place of `responses.rejection`.
+        rejection: Rejection { otherwise: "as `responses.rejection`", example: "{status: 503}" },
+        /// Other terms for listed keys; an exact value goes before a prefix, a longer prefix before a shorter one, and both
+        /// before an address range. Counters stay those of the layer's name and key.
+        overrides: OneOrMany<Override> {
+            otherwise: "none", example: "[{values: [partner-7], limit: 900}, {values: [abuser-3], deny: true}]",
+        },
+        /// More of them: a file with a list of the same form, in YAML or JSON, at most 16 MiB. It is watched as this file
+        /// is. What `overrides` says of a value goes first.
+        overrides_file: FileName { otherwise: "none", example: "overrides.yaml" },
+        /// Another algorithm, or other parameters, tried out beside the layer: counted on the same requests as if it stood
+        /// in its place, and never enforced. Not for keys with `overrides`.
+        candidate: Candidate { otherwise: "none", example: "{algorithm: fixed_window, limit: 100, window: 1m}" },
+    } later [lease, ban]
+}
+
+mapping! {
+    /// `limits[].candidate`.
+    Candidate: "a mapping with `algorithm` and its parameters" {
+        /// How it counts.
+        algorithm: Word { words: ALGORITHMS, required: true, example: "token_bucket" },
+        ..parameters: Parameters = Parameters::of_layer;
+    } later []
+}
+
+mapping! {
+    /// An item of `limits[].overrides`, or of the list in an `overrides_file`.
+    Override: "a mapping with `values`, and parameters of the algorithm, `unlimited: true` or `deny: true`" {
+        /// Whose terms these are, as keys are printed: the value itself, parts of a composite joined by `|`, `~ip:ADDRESS`
+        /// for a missing one, `#` and 32 hex digits for a hashed one. `prefix*` is every key that begins so. Where the
+        /// layer's key is `ip`, also an address range.
+        values: OneOrMany<Text> { required: true, example: r#"[partner-7, "beta-*"]"# },
+        /// The layer does not apply to them.
+        unlimited: Flag { default: "false", example: "true" },
+        /// They are refused, 403, before anything is charged.
+        deny: Flag { default: "false", example: "true" },
+        ..parameters: Parameters = Parameters::of_override;
+    } later []
+}
+
+mapping! {
+    /// `limits[].match`.
+    Match: "a mapping with `path`, `methods`, `hosts`, `headers`, `ip` or `not`" {
+        /// Any of these globs: `*` is one segment, `**` any number, also none.
+        path: OneOrMany<PathText> { otherwise: "every path", example: r#"[/v1/orders, "/v1/orders/**"]"# },
+        /// Any of these; `GET` stands for `HEAD` as well.
+        methods: OneOrMany<Verb> { otherwise: "every method", example: "[POST, PUT, DELETE]" },
+        /// Any of these, without port.
+        hosts: OneOrMany<Text> { otherwise: "every host", example: "api.example.com" },
+        /// All of these, each with exactly this value.
+        headers: Named<Text> { otherwise: "any", example: "{x-plan: free}" },
+        /// The client's address is in any of these.
+        ip: OneOrMany<Cidr> { otherwise: "every address", example: "10.0.0.0/8" },
+        /// What is left out. It has the same keys, and must hold as a whole.
+        not: Box<Match> { otherwise: "nothing", example: "{path: /ping, methods: GET}" },
+    } later []
+}

@@ -1,0 +1,135 @@
+//! The algorithms and their parameters: one list for a layer, its candidate and its overrides.
+
+use serde_yaml::Value;
+
+use super::{
+    describe::{Definitions, Facts, Key},
+    field::{Field, Part},
+    leaves::{Anything, Flag, Length, MAX, Rate, Span, Text, Whole, Word},
+};
+
+/// The algorithms that this version has.
+pub(super) const ALGORITHMS: &[&str] = &[
+    "token_bucket",
+    "leaky_bucket",
+    "fixed_window",
+    "sliding_window_log",
+    "sliding_window_counter",
+];
+
+/// Declares [`Parameters`]: each with the algorithms that it is `of`. One that is `required` is so of these only.
+macro_rules! parameters {
+    ($(
+        $(#[doc = $meaning:literal])*
+        $field:ident: $type:ty { of: $of:literal, $($fact:ident: $value:expr),* $(,)? },
+    )*) => {
+        /// What is written of the parameters of an algorithm.
+        #[derive(Clone, Debug, Default)]
+        pub(in crate::config) struct Parameters {
+            $(
+                $(#[doc = $meaning])*
+                pub(in crate::config) $field: Field<$type>,
+            )*
+        }
+
+        impl Part for Parameters {
+            const KEYS: &'static [&'static str] = &[$(stringify!($field)),*];
+
+            fn set(&mut self, key: &str, value: Value) {
+                match key {
+                    $(stringify!($field) => self.$field = Field::read(value),)*
+                    _ => {}
+                }
+            }
+        }
+
+        impl Parameters {
+            /// The keys that are there, right or wrong.
+            pub(in crate::config) fn written(&self) -> Vec<&'static str> {
+                let all = [$((stringify!($field), self.$field.is_present())),*];
+                all.into_iter().filter_map(|(key, is_present)| is_present.then_some(key)).collect()
+            }
+
+            /// These, and those of `base` in place of what is not written here.
+            pub(in crate::config) fn over(&self, base: &Self) -> Self {
+                Self {
+                    $($field: if self.$field.is_present() { &self.$field } else { &base.$field }.clone(),)*
+                }
+            }
+
+            /// The keys, as a layer and its candidate have them.
+            pub(super) fn of_layer(definitions: &mut Definitions) -> Vec<Key> {
+                let keys = [$({
+                    let facts = Facts { $($fact: $value,)* ..Facts::NONE };
+                    let required = if facts.required { ": required" } else { "" };
+                    let meaning = format!("{} {}{required}.", concat!($($meaning),*).trim(), $of);
+                    definitions.key::<$type>(stringify!($field), &meaning, Facts { required: false, ..facts })
+                }),*];
+                keys.into_iter().flatten().collect()
+            }
+
+            /// The keys, as an override has them.
+            pub(super) fn of_override(definitions: &mut Definitions) -> Vec<Key> {
+                let keys = [$({
+                    let facts = Facts { $($fact: $value,)* ..Facts::NONE };
+                    let meaning = concat!($of, ".");
+                    definitions.key::<$type>(stringify!($field), meaning, facts.of_override())
+                }),*];
+                keys.into_iter().flatten().collect()
+            }
+        }
+    };
+}
+
+impl Facts {
+    /// Of a parameter that goes before the layer's.
+    const fn of_override(self) -> Self {
+        Self {
+            required: false,
+            default: "",
+            otherwise: "as the layer says",
+            ..self
+        }
+    }
+}
+
+parameters! {
+    /// What comes back in a time.
+    rate: Rate { of: "`token_bucket`, `leaky_bucket`", required: true, example: "100/s" },
+    /// What passes at once after a pause.
+    burst: Whole {
+        of: "`token_bucket`", range: (1, MAX), otherwise: "the number in the rate, as written", example: "200",
+    },
+    /// The longest that a request waits for its token, where there is none at once; then it is refused at once.
+    max_wait: Span { of: "`token_bucket`", otherwise: "no wait", example: "2s" },
+    /// Not built yet.
+    warm_up: Anything { of: "`token_bucket`", },
+    /// What passes at once, or is taken into the queue.
+    capacity: Whole {
+        of: "`leaky_bucket`", range: (1, MAX), otherwise: "one second's worth, at least 1", example: "4",
+    },
+    /// Whether admitted requests wait for their turn and leave `1/rate` apart; `false` only measures and refuses.
+    delay: Flag { of: "`leaky_bucket`", default: "true", example: "false" },
+    /// A request whose turn is later is refused.
+    max_delay: Span { of: "`leaky_bucket` with `delay: true`", default: "10s", example: "2s" },
+    /// What passes in a window; of a log at most 100,000.
+    limit: Whole {
+        of: "`fixed_window`, `sliding_window_log`, `sliding_window_counter`", required: true,
+        range: (1, MAX), example: "500",
+    },
+    /// The window's length; `1mo`, a month of the calendar, only of `fixed_window`.
+    window: Length {
+        of: "`fixed_window`, `sliding_window_log`, `sliding_window_counter`", required: true, example: "1m",
+    },
+    /// Where windows begin: with the clock's, or with the first request.
+    align: Word {
+        of: "`fixed_window`", words: &["clock", "first_request"], default: "clock", example: "first_request",
+    },
+    /// Whose days, weeks and months: the name of a time zone.
+    timezone: Text {
+        of: "`fixed_window` with `align: clock` and a window of whole days or weeks, or `1mo`",
+        default: "UTC", example: "Europe/Berlin",
+    },
+    /// Parts that the window is counted in.
+    buckets: Whole { of: "`sliding_window_counter`", range: (1, 60), default: "6", example: "10" },
+}
