@@ -45,7 +45,7 @@ fn load(criterion: &mut Criterion) {
         .worker_threads(1)
         .build()
         .expect("a runtime");
-    let shared = Shared::new(runtime.handle().clone());
+    let shared = Shared::new(runtime.handle().clone(), runtime.handle().clone());
 
     let mut group = criterion.benchmark_group("load");
     group.sample_size(20).measurement_time(Duration::from_secs(10));

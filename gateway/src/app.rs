@@ -11,7 +11,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::{
-    runtime::Runtime,
+    runtime::{Handle, Runtime},
     signal::unix::{SignalKind, signal},
     time::{MissedTickBehavior, interval},
 };
@@ -80,7 +80,8 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     let config = Arc::new(config);
     let telemetry = telemetry::init(&config.log)?;
     let control = control_runtime()?;
-    let shared = Shared::new(control.handle().clone());
+    let store = store_runtime()?;
+    let shared = Shared::new(control.handle().clone(), store);
     shared.set_telemetry(telemetry);
     let current = Arc::new(ArcSwap::from_pointee(Snapshot::build(1, Arc::clone(&config), &shared)?));
     shared.metrics.config_loaded(current.load().built);
@@ -188,7 +189,24 @@ fn end_signal() -> Result<impl Future<Output = ()>, AppError> {
     })
 }
 
-/// Where the store, admin, reloads and signals live: never on a worker, whose latency they would spoil.
+/// Where the connections of the store live: never on a worker, whose latency they would spoil. A thread of its own, so
+/// that nothing that takes long delays a decision, and one, since a call is then made without waking another.
+fn store_runtime() -> Result<Handle, AppError> {
+    let error = |error| AppError::System {
+        what: "cannot start the runtime of the store",
+        error,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(error)?;
+    let handle = runtime.handle().clone();
+    let thread = std::thread::Builder::new().name("store".to_owned());
+    // It ends with the process.
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    thread.spawn(run).map_err(error)?;
+    Ok(handle)
+}
+
+/// Where admin, reloads and signals live: never on a worker, whose latency they would spoil.
 fn control_runtime() -> Result<Runtime, AppError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

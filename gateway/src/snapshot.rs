@@ -50,6 +50,8 @@ pub struct Shared {
     pub started: Timestamp,
     /// Where the store's connections, admin and reloads run; never a worker.
     pub control: Handle,
+    /// The runtime of the connections of the store.
+    pub store_runtime: Handle,
     /// All counters of the process.
     pub metrics: Arc<Metrics>,
     /// Clients' connections, of all workers.
@@ -65,15 +67,17 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What a process has once. `control` is the runtime of everything but requests.
+    /// What a process has once. `store_runtime` is that of the store's connections, `control`
+    /// that of everything else but requests.
     #[must_use]
-    pub fn new(control: Handle) -> Arc<Self> {
+    pub fn new(control: Handle, store_runtime: Handle) -> Arc<Self> {
         let clock = MonotonicClock::new();
         let started = clock.now();
         Arc::new(Self {
             clock,
             started,
             control,
+            store_runtime,
             metrics: Arc::new(Metrics::new(started)),
             connections: Connections::default(),
             fallback: Arc::new(Fallback::new(FALLBACK_KEYS)),
@@ -233,7 +237,8 @@ impl CounterStore {
                     fallback: Some(Arc::clone(&shared.fallback)),
                     ..RedisOptions::default()
                 };
-                let store = RedisStore::start_with(config, &shared.control, options).map_err(BuildError::Store)?;
+                let store =
+                    RedisStore::start_with(config, &shared.store_runtime, options).map_err(BuildError::Store)?;
                 if !shared.control.block_on(store.wait_connected(FIRST_CONNECTION)) {
                     if must_answer {
                         return Err(BuildError::StoreAway);

@@ -29,7 +29,7 @@ fn run(lay_out: impl FnOnce(&Path)) -> Running {
     lay_out(folder.path());
     let path = folder.path().join("gateway.yaml");
     let source = Source::new(&path, Overrides::default());
-    let shared = Shared::new(Handle::current());
+    let shared = Shared::new(Handle::current(), Handle::current());
     let Loaded { config, text } = source.load().unwrap();
     let current = Arc::new(ArcSwap::from_pointee(
         Snapshot::build(1, Arc::new(config), &shared).unwrap(),

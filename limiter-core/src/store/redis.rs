@@ -23,6 +23,7 @@ use self::{
 use super::{Answer, Ask, Health, Store, StoreError, are_distinct};
 use crate::{clock::Clock, decision::Decision, fallback::Fallback, settlement::Settlement};
 
+mod answer;
 mod asker;
 mod beat;
 mod breaker;

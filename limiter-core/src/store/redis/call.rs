@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::{
+    answer,
     connection::Call,
     context::{SLOW, SlowCall},
     failure::Failure,
@@ -239,9 +240,7 @@ fn decided(
             .unwrap_or(received)
             .clamp(sent, received),
     };
-    for (mut waiter, decision) in batch.waiters.into_iter().zip(replay.decisions) {
-        waiter.answer(Ok((decision, at)));
-    }
+    answer::all(batch.waiters.into_iter().zip(replay.decisions), at);
     // Last: nobody waits for it.
     for ((policy, key), counter) in script_batch.keys().zip(&replay.counters) {
         context.saw(policy, key, counter);

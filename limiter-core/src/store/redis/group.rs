@@ -3,7 +3,8 @@
 //! With `i` calls on their way the next one leaves when `2^i` requests wait: a lone request leaves at once, and under
 //! load calls grow instead of becoming many. No tuning for the distance to the server is needed, and nobody starves:
 //! once the last call has returned, one request is enough, and a call returns with the deadline of the last one in it,
-//! which is before that of anyone who waits.
+//! which is before that of anyone who waits. "Leaves at once" means: with whoever else is ready in the same moment. A
+//! worker reads many requests at a time, and the first of them should not leave without the others.
 //!
 //! Nothing here waits or sends, so that the rule can be tested on its own.
 
@@ -13,7 +14,7 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     node::Decided,
@@ -42,6 +43,8 @@ pub(super) struct Waiter {
     pub(super) deadline: Timestamp,
     /// `None` once answered.
     pub(super) answer: Option<oneshot::Sender<Decided>>,
+    /// The runtime in which it waits, where it is one.
+    pub(super) home: Option<Handle>,
 }
 
 impl Waiter {
@@ -139,20 +142,32 @@ struct State {
     settlements: VecDeque<(u16, Settlement)>,
     /// Calls on their way.
     calls: u32,
+    /// A call is about to leave, with whoever comes in the same moment.
+    gathering: bool,
 }
 
 impl Group {
-    /// Adds a request. Gives the call that leaves now, if one does: [`Group::returned`] is owed for it.
+    /// Adds a request. Whether a call may leave with it: then [`Group::gathered`] is owed, after whoever is ready at the
+    /// same moment was added too.
     ///
     /// # Errors
     /// [`Full`], where too many wait.
-    pub(super) fn push(&self, waiter: Waiter) -> Result<Option<Batch>, Full> {
+    pub(super) fn push(&self, waiter: Waiter) -> Result<bool, Full> {
         let mut state = self.lock();
         if state.waiting.len() >= MAX_WAITING {
             return Err(Full);
         }
         state.waiting.push_back(waiter);
-        Ok(state.next_call())
+        let begins = !state.gathering && state.may_leave();
+        state.gathering |= begins;
+        Ok(begins)
+    }
+
+    /// Those who came together are all there. Gives the calls that leave now: for each, [`Group::returned`] is owed.
+    pub(super) fn gathered(&self) -> SmallVec<[Batch; 1]> {
+        let mut state = self.lock();
+        state.gathering = false;
+        state.next_calls()
     }
 
     /// Adds settlements, which leave with the next calls. Says how many had no place.
@@ -178,7 +193,7 @@ impl Group {
     pub(super) fn returned(&self) -> SmallVec<[Batch; 1]> {
         let mut state = self.lock();
         state.calls = state.calls.saturating_sub(1);
-        std::iter::from_fn(|| state.next_call()).collect()
+        state.next_calls()
     }
 
     /// Takes out all requests that wait.
@@ -198,8 +213,16 @@ impl Group {
 }
 
 impl State {
+    fn may_leave(&self) -> bool {
+        self.calls < MAX_CALLS && self.waiting.len() + self.settlements.len() >= 1 << self.calls
+    }
+
+    fn next_calls(&mut self) -> SmallVec<[Batch; 1]> {
+        std::iter::from_fn(|| self.next_call()).collect()
+    }
+
     fn next_call(&mut self) -> Option<Batch> {
-        if self.calls >= MAX_CALLS || self.waiting.len() + self.settlements.len() < 1 << self.calls {
+        if !self.may_leave() {
             return None;
         }
         let batch = self.take();

@@ -1,7 +1,6 @@
 //! One server: its connections, who waits for it, and whether it is asked at all.
 
 use std::{
-    collections::VecDeque,
     fmt,
     hash::BuildHasher,
     ops::Deref,
@@ -15,7 +14,10 @@ use std::{
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use fred::types::Value;
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+};
 use tracing::{debug, info, warn};
 
 use super::{
@@ -33,10 +35,11 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    fallback::{Debt, Fallback},
-    settlement::{Change, Settlement},
+    fallback::Fallback,
     store::{Ask, Health, StoreError},
 };
+
+mod debts;
 
 /// One server.
 #[derive(Debug)]
@@ -148,27 +151,27 @@ impl Node {
             slot,
             deadline: context.now().plus(context.config.timeout),
             answer: Some(answer),
+            home: Handle::try_current().ok(),
         };
         match self.group.push(waiter) {
-            Ok(Some(batch)) => self.launch(batch),
-            Ok(None) => {}
+            Ok(true) => self.gather(),
+            Ok(false) => {}
             Err(Full) => return Err(StoreError::Unavailable),
         }
         Ok(answered)
     }
 
-    /// Sends settlements with the next calls: at once where none is on its way, and when it is back where it is away.
-    pub(super) fn settle(self: &Arc<Self>, settlements: impl IntoIterator<Item = (u16, Settlement)>) {
-        self.settle_later(settlements);
-        self.flush();
-    }
-
-    /// Keeps settlements that were not made, for when it is back.
-    pub(super) fn settle_later(&self, settlements: impl IntoIterator<Item = (u16, Settlement)>) {
-        let dropped = self.group.settle(settlements);
-        if dropped > 0 {
-            self.context.unsettled(dropped);
-        }
+    /// Sends a call as soon as this runtime has nothing else to do at the moment: whatever it was told of together with
+    /// the first request of the call, it has read then, and all of it leaves together.
+    fn gather(self: &Arc<Self>) {
+        let gathering = Gathering(Arc::clone(self));
+        let Ok(runtime) = Handle::try_current() else {
+            return drop(gathering);
+        };
+        runtime.spawn(async move {
+            tokio::task::yield_now().await;
+            drop(gathering);
+        });
     }
 
     /// Sends what waits, if a call may leave.
@@ -178,11 +181,6 @@ impl Node {
         {
             self.launch(batch);
         }
-    }
-
-    /// The settlements that wait, for the server that takes this one's place.
-    pub(super) fn leave(&self) -> VecDeque<(u16, Settlement)> {
-        self.group.take_settlements()
     }
 
     /// Sends a call in tasks of its own: a client that leaves must not take the others along. In a cluster every slot
@@ -316,47 +314,6 @@ impl Node {
         }
     }
 
-    /// Charges what the fallback admitted for calls that were late or lost, while this server decides others. At once: it
-    /// lets pass what comes back, and so do the shares, until it knows of them.
-    pub(super) fn repay_late(self: &Arc<Self>) {
-        // In a cluster the debts may be those of a server that is away, and looking through them is dear.
-        let has_debts = |fallback: &Arc<Fallback>| fallback.debtors() > 0;
-        if self.cluster.strong_count() == 0 && self.context.fallback.as_ref().is_some_and(has_debts) {
-            self.repay_if_well();
-        }
-    }
-
-    /// Charges what the fallback admitted, where the last call was answered: one that has just frozen would take the debts
-    /// with it, since what may have been charged is never sent again.
-    pub(super) fn repay_if_well(self: &Arc<Self>) {
-        if self.breaker.health() == Health::Connected {
-            self.repay();
-            self.flush();
-        }
-    }
-
-    /// Charges what the fallback admitted while this server was away.
-    fn repay(&self) {
-        let Some(fallback) = &self.context.fallback else {
-            return;
-        };
-        let settlement = |debt: &Debt| Settlement {
-            policy: Arc::clone(debt.policy()),
-            key: debt.key().into(),
-            change: Change::Debit(debt.units()),
-        };
-        match self.cluster.upgrade() {
-            Some(cluster) => {
-                let ours = |policy: &str, key: &str| cluster.owns(self, cluster.slot(policy, key));
-                let debts = fallback.take_debts_of(ours);
-                self.settle_later(
-                    debts.map(|debt| (cluster.slot(debt.policy().key_prefix(), debt.key()), settlement(&debt))),
-                );
-            }
-            None => self.settle_later(fallback.take_debts().map(|debt| (0, settlement(&debt)))),
-        }
-    }
-
     pub(super) fn probe_failed(&self, failure: &Failure) {
         self.breaker.probe_failed();
         self.call_failed(failure);
@@ -398,6 +355,17 @@ impl Node {
     pub(super) fn answered_within(&self, limit: Duration) -> bool {
         let at = Timestamp::from_micros(self.answered_at.load(Ordering::Relaxed));
         self.context.now().since(at) < limit
+    }
+}
+
+/// Tells the group that all are there, even where the runtime ends.
+struct Gathering(Arc<Node>);
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        for batch in self.0.group.gathered() {
+            self.0.launch(batch);
+        }
     }
 }
 

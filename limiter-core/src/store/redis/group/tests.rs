@@ -18,8 +18,15 @@ fn waiter(counters: impl IntoIterator<Item = u64>) -> (Waiter, Answered) {
         slot: 0,
         deadline: Timestamp::MAX,
         answer: Some(answer),
+        home: None,
     };
     (waiter, answered)
+}
+
+/// Adds a request with which no other comes. Gives the call that leaves, if one does.
+fn push_one(group: &Group, waiter: Waiter) -> Option<Batch> {
+    let begins = group.push(waiter).unwrap();
+    begins.then(|| group.gathered().remove(0))
 }
 
 /// Adds `count` requests, each with a key of its own; gives the sizes of the calls that left, each with the number
@@ -29,7 +36,7 @@ fn push(group: &Group, wanted: &mut Vec<Answered>, count: u64) -> Vec<(u64, usiz
     for i in 1..=count {
         let (waiter, answered) = waiter([i]);
         wanted.push(answered);
-        if let Some(batch) = group.push(waiter).unwrap() {
+        if let Some(batch) = push_one(group, waiter) {
             left.push((i, batch.waiters.len()));
         }
     }
@@ -57,8 +64,24 @@ fn the_next_call_leaves_when_enough_wait_for_those_on_their_way() {
     assert!(next.is_empty(), "45 wait, 7 calls are on their way, 128 are needed");
     push(&group, &mut wanted, 82);
     let (waiter, answered) = waiter([7]);
-    assert_eq!(group.push(waiter).unwrap().unwrap().waiters.len(), 128);
+    assert_eq!(push_one(&group, waiter).unwrap().waiters.len(), 128);
     drop(answered);
+}
+
+#[test]
+fn those_who_come_together_leave_together() {
+    let (group, mut wanted) = (Group::default(), Vec::new());
+    let begins: Vec<bool> = (0..200)
+        .map(|i| {
+            let (waiter, answered) = waiter([i]);
+            wanted.push(answered);
+            group.push(waiter).unwrap()
+        })
+        .collect();
+    assert_eq!(begins.iter().filter(|begins| **begins).count(), 1);
+    assert!(begins[0], "the first does not wait for others");
+    let left: Vec<_> = group.gathered().iter().map(|batch| batch.waiters.len()).collect();
+    assert_eq!(left, [128, 72]);
 }
 
 #[test]
@@ -92,7 +115,7 @@ fn a_call_names_a_bounded_number_of_distinct_keys() {
         let (waiter, answered) = waiter([0, 3 * i + 1, 3 * i + 2, 3 * i + 3]);
         wanted.push(answered);
         if i == 0 {
-            first = group.push(waiter).unwrap();
+            first = push_one(&group, waiter);
         } else {
             group.lock().waiting.push_back(waiter);
         }
@@ -119,7 +142,7 @@ fn a_call_names_a_bounded_number_of_distinct_keys() {
 fn a_request_with_more_keys_than_a_call_may_name_goes_alone() {
     let group = Group::default();
     let (one, _wanted) = waiter(0..300);
-    assert_eq!(group.push(one).unwrap().unwrap().waiters.len(), 1);
+    assert_eq!(push_one(&group, one).unwrap().waiters.len(), 1);
 }
 
 #[test]
