@@ -35,7 +35,6 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    fallback::Fallback,
     store::{Ask, Health, StoreError},
 };
 
