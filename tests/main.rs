@@ -51,6 +51,7 @@ mod reload_load;
 mod reload_random;
 mod retry_after;
 mod roles;
+mod shedding;
 mod soak;
 mod streaming;
 mod upstreams;

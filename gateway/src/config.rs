@@ -254,6 +254,17 @@ pub struct Upstream {
     pub idle_timeout: Duration,
     /// For each endpoint. Default: 1024.
     pub max_connections: usize,
+    /// What it sheds by; `None`: nothing is shed.
+    pub adaptive_concurrency: Option<AdaptiveConcurrency>,
+}
+
+/// `adaptive_concurrency`: bounds of what may be at an upstream at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveConcurrency {
+    /// At least 1. Default: 10.
+    pub min: u64,
+    /// At least `min`. Default: 1000.
+    pub max: u64,
 }
 
 /// One `host:port` of an upstream.
@@ -283,6 +294,8 @@ pub struct Route {
     pub target: Target,
     /// Instead of the upstream's `timeout`.
     pub timeout: Option<Duration>,
+    /// Orders shedding: the lowest goes first. -1000 to 1000. Default: 0.
+    pub priority: i32,
 }
 
 /// What becomes of a request that a route takes.

@@ -5,7 +5,7 @@ use std::{error::Error, io, sync::Arc};
 use limiter_core::{Decision, StoreError, Timestamp, Verdict};
 use smallvec::SmallVec;
 
-use crate::{descriptor::LayerId, path::BadPath};
+use crate::{descriptor::LayerId, path::BadPath, shedding::NoRoom};
 
 /// An error and what caused it, in one line.
 pub(crate) fn causes(error: &dyn Error) -> String {
@@ -58,6 +58,9 @@ pub(crate) enum Failure {
     /// It was to wait for its turn, and too many do already.
     #[error("too many requests wait for their turn")]
     TooManyWait,
+    /// The upstream has as many requests as it can do with.
+    #[error(transparent)]
+    Shed(#[from] NoRoom),
     /// The upstream did not answer.
     #[error("no answer from the upstream")]
     Upstream(#[from] UpstreamError),

@@ -44,6 +44,8 @@ pub(crate) struct Exchange {
     pub(crate) route: Option<u16>,
     /// An index into its limits.
     pub(crate) refused_by: Option<u16>,
+    /// Whether its upstream had no room for it.
+    pub(crate) is_shed: bool,
     /// How long it waited for its turn.
     pub(crate) waited: Duration,
     /// Of the answer.
@@ -92,6 +94,7 @@ impl Exchange {
             target: request.uri().clone(),
             route: None,
             refused_by: None,
+            is_shed: false,
             waited: Duration::ZERO,
             status: rescue::client_left(),
             bytes: 0,

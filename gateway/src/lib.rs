@@ -25,6 +25,7 @@ pub mod reload;
 pub mod route;
 pub mod server;
 pub mod service;
+mod shedding;
 pub mod snapshot;
 pub mod telemetry;
 pub mod upstream;

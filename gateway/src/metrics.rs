@@ -26,7 +26,7 @@ mod process;
 mod waits;
 
 use cells::Level;
-pub use handles::{LimitMetrics, LimitOutcome, StoreMetrics, Traffic};
+pub use handles::{LimitMetrics, LimitOutcome, Sheds, StoreMetrics, Traffic};
 pub use waits::Waits;
 
 /// The `route` label of requests that no route takes.
@@ -45,6 +45,7 @@ struct Counters {
     routes: Named<Traffic>,
     limits: Named<LimitMetrics>,
     upstreams: Named<Traffic>,
+    sheds: Named<Sheds>,
     store: Arc<StoreMetrics>,
     in_flight: Level,
     waits: Waits,
@@ -69,6 +70,8 @@ pub struct Gauges {
     pub memory_store_keys: u64,
     /// The endpoints of every upstream.
     pub endpoints: Vec<Endpoints>,
+    /// How many requests may be at each upstream that sheds.
+    pub concurrency_limits: Vec<(Arc<str>, u64)>,
 }
 
 /// The endpoints of an upstream.
@@ -150,6 +153,7 @@ impl Metrics {
             routes: Mutex::default(),
             limits: Mutex::default(),
             upstreams: Mutex::default(),
+            sheds: Mutex::default(),
             store: Arc::default(),
             in_flight: Level::default(),
             waits: Waits::default(),
@@ -181,6 +185,12 @@ impl Metrics {
     #[must_use]
     pub fn upstream(&self, name: &str) -> Arc<Traffic> {
         named(&self.counters.upstreams, name, || Traffic::new(StatusCode::OK))
+    }
+
+    /// The handle of what the upstream of this name sheds.
+    #[must_use]
+    pub fn sheds(&self, name: &str) -> Arc<Sheds> {
+        named(&self.counters.sheds, name, Sheds::default)
     }
 
     /// The handle of the shared store.

@@ -4,7 +4,7 @@
 //!    here to the end of its answer's body.
 //! 2. **rescue** turns every failure below it into an answer.
 //! 3. **dispatch** takes the snapshot once and looks for the route: a request that no route takes is refused before it is
-//!    charged.
+//!    charged, and so is one that its upstream has no room for (**shedding**).
 //! 4. **rate_limit**: before waiting, before a connection, before the body is read, so that a refusal is the cheapest
 //!    answer of all. A layer may send what it refuses to another upstream instead.
 //!    A request that a queue takes in waits here for its turn.
@@ -24,10 +24,11 @@ use crate::{
     body::{Body, RequestBody},
     config::{Respond, Target},
     descriptor::Facts,
-    error::{BadRequest, Failure},
+    error::{BadRequest, Failure, UpstreamError},
     exchange::Exchange,
     layer::{queue, rate_limit::Check, rescue},
     server::conn::Conn,
+    shedding::NoRoom,
     upstream::{
         Upstream,
         rewrite::{self, Edit},
@@ -99,29 +100,62 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
     if let Some(turn) = passed.take_turn() {
         exchange.waited = queue::wait(turn, &exchange.conn().worker, &view.snapshot).await?;
     }
-    let route = &view.snapshot.config.routes[route];
     let degraded = passed.degraded();
     if let Some(degraded) = degraded {
         exchange.refused_by = Some(degraded.layer);
     }
-    let elsewhere = degraded.map(|degraded| &degraded.upstream);
-    let mut response = match (elsewhere, &route.target) {
-        (None, Target::Respond(respond)) => fixed(respond),
-        (Some(index), _) | (None, Target::Upstream(index)) => {
-            let upstream = &view.upstreams[*index];
+    let elsewhere = degraded.map(|degraded| degraded.upstream);
+    let sent = match (elsewhere, &view.snapshot.config.routes[route].target) {
+        (None, Target::Respond(respond)) => Ok(fixed(respond)),
+        (Some(index), _) | (None, &Target::Upstream(index)) => {
             let degraded_by = degraded.map(|degraded| degraded.name.clone());
-            let request = edited(exchange, request, upstream, host, path, degraded_by);
-            let worker = &exchange.conn().worker;
-            let since = worker.now();
-            let sent = upstream.send(request, route.timeout, since, &worker.deadlines).await;
-            let status = rescue::upstream_status(&sent);
-            view.snapshot.metrics.upstreams[*index].record(status, worker.now().since(since));
-            // Rescued here: what the layers said is told whoever answers.
-            sent.unwrap_or_else(|error| rescue::answer(exchange, error.into()))
+            let request = edited(exchange, request, &view.upstreams[index], host, path, degraded_by);
+            // What leads elsewhere is known only now.
+            let room = elsewhere.map_or(Ok(()), |index| has_room(exchange, index, route));
+            match room {
+                Ok(()) => send(exchange, request, index, route).await.map_err(Failure::from),
+                Err(no_room) => Err(no_room.into()),
+            }
         }
     };
+    // Rescued here: what the layers said is told whoever answers.
+    let mut response = sent.unwrap_or_else(|failure| rescue::answer(exchange, failure));
     passed.write_fields(&exchange.conn().worker, &view.snapshot, response.headers_mut());
     Ok(response)
+}
+
+/// Sends a request of `route` to an upstream, and counts it.
+async fn send(
+    exchange: &Exchange,
+    request: Request<RequestBody>,
+    upstream: usize,
+    route: usize,
+) -> Result<Response<Body>, UpstreamError> {
+    let (view, worker) = (&exchange.view, &exchange.conn().worker);
+    let snapshot = &view.snapshot;
+    let since = worker.now();
+    let slot = snapshot.shedding.enter(upstream, since, &worker.shared.clock);
+    let timeout = snapshot.config.routes[route].timeout;
+    let sent = view.upstreams[upstream]
+        .send(request, timeout, since, &worker.deadlines)
+        .await;
+    let (status, now) = (rescue::upstream_status(&sent), worker.now());
+    snapshot.metrics.upstreams[upstream].record(status, now.since(since));
+    if let Some(slot) = slot {
+        match &sent {
+            // An upstream that refuses is quick, however slow it would be.
+            Ok(response) if matches!(response.status().as_u16(), 429 | 503) => slot.untold(),
+            Ok(_) | Err(UpstreamError::Timeout { .. }) => slot.answered(now),
+            Err(_) => slot.untold(),
+        }
+    }
+    sent
+}
+
+/// Whether an upstream has room for a request of `route`.
+fn has_room(exchange: &Exchange, upstream: usize, route: usize) -> Result<(), NoRoom> {
+    let clock = &exchange.conn().worker.shared.clock;
+    exchange.view.snapshot.shedding.ask(upstream, route, clock)
 }
 
 /// Which route takes the request, and what its layers say. Nothing of the request is borrowed any more afterwards.
@@ -141,6 +175,9 @@ fn route(exchange: &mut Exchange, request: &Request<RequestBody>) -> Result<Rout
         .find(method, host_name, &path)
         .ok_or(Failure::RouteNotFound)?;
     exchange.route = u16::try_from(route).ok();
+    if let Target::Upstream(upstream) = snapshot.config.routes[route].target {
+        has_room(exchange, upstream, route)?;
+    }
     let facts = Facts {
         method,
         host: host_name,

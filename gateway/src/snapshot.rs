@@ -28,6 +28,7 @@ use crate::{
     rejection::Rejection,
     route::Router,
     server::Connections,
+    shedding::{Gates, Shedding},
     telemetry::Telemetry,
 };
 
@@ -59,6 +60,8 @@ pub struct Shared {
     /// Counts in place of a store that is away.
     fallback: Arc<Fallback>,
     stores: Mutex<Vec<Running>>,
+    /// What is known of upstreams that shed.
+    gates: Gates,
     /// The URL whose keys are followed.
     keys: Mutex<Option<(Uri, Weak<jwt::Source>)>>,
     telemetry: Mutex<Option<Telemetry>>,
@@ -82,6 +85,7 @@ impl Shared {
             connections: Connections::default(),
             fallback: Arc::new(Fallback::new(FALLBACK_KEYS)),
             stores: Mutex::default(),
+            gates: Gates::default(),
             keys: Mutex::default(),
             telemetry: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -181,6 +185,7 @@ impl Shared {
         {
             memory.set_max_keys(*max_keys);
         }
+        snapshot.shedding.apply();
         self.metrics.config_loaded(snapshot.built);
         if let Some(telemetry) = &*self.telemetry() {
             telemetry.reload(&snapshot.config.log);
@@ -310,6 +315,8 @@ pub struct Snapshot {
     pub limiter: Limiter,
     /// Where their counters live.
     pub store: Arc<CounterStore>,
+    /// Which upstreams shed.
+    pub(crate) shedding: Shedding,
     /// What its requests are counted in.
     pub(crate) metrics: Counted,
 }
@@ -382,6 +389,7 @@ impl Snapshot {
             layers,
             limiter: Limiter::new(store.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>),
             store,
+            shedding: Shedding::new(&config, &shared.gates, &shared.metrics, shared.clock.now()),
             metrics: Counted::new(&config, &shared.metrics),
             config,
         })

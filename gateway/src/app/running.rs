@@ -66,6 +66,7 @@ impl Running for Gateway {
             live_gateways: snapshot.store.live_gateways(),
             memory_store_keys: counters as u64,
             endpoints: snapshot.config.upstreams.iter().map(endpoints).collect(),
+            concurrency_limits: snapshot.shedding.limits(),
         }
     }
 

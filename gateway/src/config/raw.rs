@@ -17,8 +17,8 @@ mod store;
 pub(super) use describe::{Definitions, Facts, Key};
 pub(super) use field::{Field, Leaf, Mapping, Named, OneOrMany, Scalar, Shape, Short, key_text};
 pub(super) use leaves::{
-    Address, Anything, Cidr, FileName, Flag, KeyText, KeysUrl, MediaType, Name, Origin, PathText, RedisUrl, Size, Span,
-    Text, Url, Verb, Whole, Word,
+    Address, Anything, Cidr, FileName, Flag, KeyText, KeysUrl, MediaType, Name, Origin, PathText, Rank, RedisUrl, Size,
+    Span, Text, Url, Verb, Whole, Word,
 };
 pub(super) use limit::{Limit, Match, Override};
 pub(super) use parameters::Parameters;
@@ -115,7 +115,20 @@ mapping! {
         idle_timeout: Span { default: "4s", example: "60s" },
         /// Connections to each endpoint at most.
         max_connections: Whole { range: (1, 1_000_000), default: "1024", example: "100" },
-    } later [hash_key, tls, health, circuit_breaker, retries, ejection, adaptive_concurrency]
+        /// Finds out how many requests at once it answers without a queue, and sheds what is above: 503, the lowest
+        /// `priority` of route first.
+        adaptive_concurrency: AdaptiveConcurrency { otherwise: "nothing is shed", example: "{min: 10, max: 1000}" },
+    } later [hash_key, tls, health, circuit_breaker, retries, ejection]
+}
+
+mapping! {
+    /// `upstreams.NAME.adaptive_concurrency`.
+    AdaptiveConcurrency: "a mapping with `min` and `max`" {
+        /// Requests at once that it is always sent; what it is like at ease is measured with no fewer.
+        min: Whole { range: (1, 1_000_000), default: "10", example: "20" },
+        /// Requests at once at most.
+        max: Whole { range: (1, 1_000_000), default: "1000", example: "400" },
+    } later []
 }
 
 mapping! {
@@ -145,7 +158,9 @@ mapping! {
         respond: Respond { example: "{status: 200, body: pong}" },
         /// In place of the upstream's.
         timeout: Span { otherwise: "the upstream's", example: "60s" },
-    } later [strip_prefix, rewrite, max_body_bytes, priority, request_headers, response_headers]
+        /// -1000 to 1000. Where an upstream sheds, requests of the lowest go first. It orders nothing else.
+        priority: Rank { default: "0", example: "-1" },
+    } later [strip_prefix, rewrite, max_body_bytes, request_headers, response_headers]
 }
 
 mapping! {

@@ -138,8 +138,9 @@ upstreams:
     timeout: 5s
     idle_timeout: 3s
     max_connections: 10
+    adaptive_concurrency: {min: 5}
 routes:
-  - {name: orders, path: "/v1/orders/{id}", methods: [GET, POST], hosts: API.example.com, upstream: orders, timeout: 1s}
+  - {name: orders, path: "/v1/orders/{id}", methods: [GET, POST], hosts: API.example.com, upstream: orders, timeout: 1s, priority: -3}
   - {path: /ping, respond: {status: 204, headers: {x-a: [b, c]}}}
 limits:
   - name: user
@@ -172,7 +173,12 @@ log: {format: json, access: false, level: debug, output: stdout}
             weight: 2
         }
     );
+    assert_eq!(
+        config.upstreams[0].adaptive_concurrency,
+        Some(AdaptiveConcurrency { min: 5, max: 1000 })
+    );
     assert_eq!(config.routes[0].hosts, ["api.example.com"]);
+    assert_eq!((config.routes[0].priority, config.routes[1].priority), (-3, 0));
     assert_eq!(&*config.routes[1].name, "/ping");
     let [user, leaky, fixed, ..] = &config.limits[..] else {
         panic!("{:?}", config.limits)

@@ -35,6 +35,22 @@ pub(super) fn whole(scalar: &Scalar) -> Result<u64, String> {
     }
 }
 
+/// A whole number from -1000 to 1000.
+pub(super) fn rank(scalar: &Scalar) -> Result<i32, String> {
+    let given = match scalar {
+        Scalar::Number(number) => number.as_i64(),
+        Scalar::Text(text) => text.parse().ok().filter(|value: &i64| value.to_string() == *text),
+        Scalar::Flag(_) => None,
+    };
+    match given.map(i32::try_from) {
+        Some(Ok(rank)) if (-1000..=1000).contains(&rank) => Ok(rank),
+        Some(_) => Err(format!("{scalar} is out of range, expected -1000 to 1000")),
+        None => Err(format!(
+            "`{scalar}` is not a whole number, expected one from -1000 to 1000"
+        )),
+    }
+}
+
 /// As [`whole`], but more than 0.
 pub(super) fn positive(scalar: &Scalar) -> Result<u64, String> {
     match whole(scalar)? {

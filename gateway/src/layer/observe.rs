@@ -29,6 +29,7 @@ fn write_access_line(exchange: &Exchange, took: Duration) {
         status = exchange.status.as_u16(),
         route = exchange.route.and_then(|route| snapshot.route_name(usize::from(route))),
         limit = exchange.refused_by.and_then(|layer| snapshot.limit_name(usize::from(layer))),
+        shed = exchange.is_shed.then_some(true),
         duration_ms = took.as_secs_f64() * 1000.0,
         waited_ms = (!exchange.waited.is_zero()).then_some(exchange.waited.as_secs_f64() * 1000.0),
         bytes = exchange.bytes,

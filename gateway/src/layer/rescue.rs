@@ -140,6 +140,10 @@ fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
                 layer_name(exchange, layer)
             ))
         }
+        Failure::Shed(_) => {
+            exchange.is_shed = true;
+            passing("the upstream has as many requests as it can do with".into())
+        }
         Failure::TooManyWait => passing("too many requests wait for their turn".into()),
         Failure::Upstream(error @ UpstreamError::Busy { .. }) => passing(failed_detail(&error).into()),
         Failure::Upstream(error) => plain(failed_status(&error), Some(failed_detail(&error).into())),

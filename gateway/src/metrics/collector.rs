@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 
 use super::{
-    Counters, Endpoints, Gauges, LimitMetrics, LimitOutcome, Named, ReloadKind, Traffic, cells::Summed,
+    Counters, Endpoints, Gauges, LimitMetrics, LimitOutcome, Named, ReloadKind, Sheds, Traffic, cells::Summed,
     handles::ERROR_KINDS, process::Process,
 };
 
@@ -30,6 +30,7 @@ impl Collector for Counters {
         self.encode_store(to, &gauges)?;
         self.encode_config(to)?;
         encode_upstreams(to, &listed(&self.upstreams), &gauges.endpoints)?;
+        encode_shedding(to, &listed(&self.sheds), &gauges.concurrency_limits)?;
         self.encode_process(to)
     }
 }
@@ -195,6 +196,24 @@ fn encode_upstreams(to: &mut DescriptorEncoder<'_>, upstreams: &Listed<Traffic>,
             let labels = [("upstream", &**upstream), ("state", state)];
             family.encode_family(&labels)?.encode_gauge(number)?;
         }
+    }
+    Ok(())
+}
+
+fn encode_shedding(to: &mut DescriptorEncoder<'_>, sheds: &Listed<Sheds>, limits: &[(Arc<str>, u64)]) -> Result {
+    let mut family = counter(to, "gateway_upstream_shed", "Requests that an upstream had no room for")?;
+    for (upstream, sheds) in sheds {
+        put_counter(&mut family.encode_family(&[("upstream", &**upstream)])?, &sheds.get())?;
+    }
+    let mut family = gauge(
+        to,
+        "gateway_upstream_concurrency_limit",
+        "Requests that may be at an upstream at once, as found by its latency",
+    )?;
+    for (upstream, limit) in limits {
+        family
+            .encode_family(&[("upstream", &**upstream)])?
+            .encode_gauge(limit)?;
     }
     Ok(())
 }

@@ -99,6 +99,21 @@ pub(super) fn micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Requests that an upstream had no room for.
+#[derive(Debug, Default)]
+pub struct Sheds(Sharded<AtomicU64>);
+
+impl Sheds {
+    /// Counts one.
+    pub fn record(&self) {
+        count(self.0.own());
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.sum(|cell| cell)
+    }
+}
+
 /// What a layer said of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitOutcome {

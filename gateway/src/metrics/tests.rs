@@ -14,6 +14,7 @@ fn gauges() -> Gauges {
             available: 2,
             ejected: 1,
         }],
+        concurrency_limits: vec![("orders".into(), 42)],
     }
 }
 
@@ -28,10 +29,11 @@ fn lines(text: &str, name: &str) -> Vec<String> {
 #[test]
 fn families_exist_from_the_start_at_zero() {
     let metrics = Metrics::new(START);
-    let (_route, _limit, _upstream) = (
+    let (_route, _limit, _upstream, _sheds) = (
         metrics.route("/ping"),
         metrics.limit("user"),
         metrics.upstream("orders"),
+        metrics.sheds("orders"),
     );
     let text = metrics.render(Format::Prometheus, gauges());
     for line in [
@@ -68,6 +70,8 @@ fn families_exist_from_the_start_at_zero() {
         "gateway_upstream_duration_seconds_count{upstream=\"orders\"} 0",
         "gateway_upstream_endpoints{upstream=\"orders\",state=\"available\"} 2",
         "gateway_upstream_endpoints{upstream=\"orders\",state=\"ejected\"} 1",
+        "gateway_upstream_shed_total{upstream=\"orders\"} 0",
+        "gateway_upstream_concurrency_limit{upstream=\"orders\"} 42",
         "process_start_time_seconds 1796040000.5",
     ] {
         assert!(text.lines().any(|own| own == line), "{line} not in\n{text}");

@@ -14,6 +14,7 @@ fn route(path: &str, methods: &[Method], hosts: &[&str]) -> config::Route {
             headers: Vec::new(),
         }),
         timeout: None,
+        priority: 0,
     }
 }
 

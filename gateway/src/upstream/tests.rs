@@ -112,6 +112,7 @@ fn upstream(origins: &[SocketAddr], max_connections: usize) -> Upstream {
         timeout: Duration::from_secs(1),
         idle_timeout: Duration::from_secs(4),
         max_connections,
+        adaptive_concurrency: None,
     };
     Upstream::build(&config, None, 1, &mut fastrand::Rng::with_seed(1), at(0))
 }
@@ -336,6 +337,7 @@ fn an_endpoint_that_stays_keeps_its_connections() {
             timeout: SOON,
             idle_timeout: SOON,
             max_connections: 1,
+            adaptive_concurrency: None,
         };
         let new = Upstream::build(&config, Some(&old), 1, &mut fastrand::Rng::new(), at(0));
         drop(old);

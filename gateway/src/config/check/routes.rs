@@ -48,6 +48,7 @@ fn route(
     let path = cx.required(place, "path", &raw.path, template);
     let timeout_place = place.key("timeout");
     let timeout = cx.read(&timeout_place, &raw.timeout, units::positive_duration);
+    let priority = cx.read(&place.key("priority"), &raw.priority, units::rank);
     let target = target(place, raw, upstreams, cx);
     if timeout.is_some() && matches!(target, Target::Respond(_)) && !raw.upstream.is_present() {
         cx.wrong_key(
@@ -65,6 +66,7 @@ fn route(
         hosts,
         target,
         timeout,
+        priority: priority.unwrap_or_default(),
     })
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     super::{
-        Endpoint, Upstream,
+        AdaptiveConcurrency, Endpoint, Upstream,
         place::Place,
         raw::{self, Scalar, Short},
         suggest, units,
@@ -89,8 +89,32 @@ fn upstream(name: &str, place: &Place<'_>, field: &raw::Field<raw::Upstream>, cx
         connect_timeout: connect_timeout.unwrap_or(Duration::from_secs(1)),
         timeout: timeout.unwrap_or(Duration::from_secs(30)),
         idle_timeout: idle_timeout.unwrap_or(Duration::from_secs(4)),
+        adaptive_concurrency: adaptive_concurrency(&place.key("adaptive_concurrency"), &raw.adaptive_concurrency, cx),
         max_connections: usize::try_from(max_connections.unwrap_or(1024)).unwrap_or(usize::MAX),
     }
+}
+
+fn adaptive_concurrency(
+    place: &Place<'_>,
+    field: &raw::Field<raw::AdaptiveConcurrency>,
+    cx: &mut Context<'_>,
+) -> Option<AdaptiveConcurrency> {
+    let raw = cx.mapping(place, field)?;
+    let min = cx.read(&place.key("min"), &raw.min, within(1, 1_000_000)).unwrap_or(10);
+    let max_place = place.key("max");
+    let max = cx.read(&max_place, &raw.max, within(1, 1_000_000)).unwrap_or(1000);
+    if max < min {
+        let given = if raw.max.is_present() {
+            &max_place
+        } else {
+            &place.key("min")
+        };
+        cx.wrong(
+            given,
+            format!("`max` is {max} and `min` {min}, expected `max` to be at least `min`"),
+        );
+    }
+    Some(AdaptiveConcurrency { min, max: max.max(min) })
 }
 
 fn endpoints(

@@ -63,6 +63,8 @@ pub(in crate::config) enum Form {
     Flag,
     /// A whole number.
     Whole,
+    /// A whole number, also below 0.
+    Signed,
     /// A whole number, or one with a unit.
     Size,
 }
@@ -156,6 +158,10 @@ impl Form {
             Self::Whole => vec![
                 json!({"type": "integer", "minimum": 0}),
                 json!({"type": "string", "pattern": DIGITS}),
+            ],
+            Self::Signed => vec![
+                json!({"type": "integer"}),
+                json!({"type": "string", "pattern": "^(0|-?[1-9][0-9]*)$"}),
             ],
             Self::Size => vec![
                 json!({"type": "integer", "minimum": 0}),

@@ -18,6 +18,8 @@ leaf! {
     Flag: "`true` or `false`" { "`true` or `false`", Form::Flag };
     /// A whole number.
     Whole: "a whole number" { "number", Form::Whole };
+    /// A whole number, also below 0.
+    Rank: "a whole number such as `-1` or `10`" { "number", Form::Signed };
     /// A time.
     Span: "a duration such as `250ms`, `10s` or `1h`"
         { "duration", Form::Pattern("^(0|[1-9][0-9]*)(ms|s|m|h|d|w)$") };

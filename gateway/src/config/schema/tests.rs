@@ -47,6 +47,16 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
         ("ClientIp", "/client_ip", json!({"client_ip": {}})),
         ("Upstream", "/upstreams/orders", json!({"upstreams": upstreams})),
         (
+            "AdaptiveConcurrency",
+            "/upstreams/orders/adaptive_concurrency",
+            json!({"upstreams": {"orders": {"endpoints": url, "adaptive_concurrency": {"min": 1}}}}),
+        ),
+        (
+            "AdaptiveConcurrency",
+            "/upstreams/orders/adaptive_concurrency",
+            json!({"upstreams": {"orders": {"endpoints": url, "adaptive_concurrency": {"max": 1_000_000}}}}),
+        ),
+        (
             "Endpoint",
             "/upstreams/orders/endpoints/0",
             json!({"upstreams": {"orders": {"endpoints": [{"url": url}]}}}),

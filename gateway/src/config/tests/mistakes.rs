@@ -42,6 +42,31 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
         "5:9: upstreams.app.endpoints[0].wieght: unknown key, did you mean `weight`?",
     ),
     (
+        "bounds of what is at an upstream that leave nothing between them",
+        "upstreams:
+  app:
+    endpoints: http://127.0.0.1:8000
+    adaptive_concurrency: {min: 20, max: 10}
+  other:
+    endpoints: http://127.0.0.1:8001
+    adaptive_concurrency: {min: 2000, mx: 9}
+",
+        "4:42: upstreams.app.adaptive_concurrency.max: `max` is 10 and `min` 20, expected `max` to be at least `min`
+7:33: upstreams.other.adaptive_concurrency.min: `max` is 1000 and `min` 2000, expected `max` to be at least `min`
+7:39: upstreams.other.adaptive_concurrency.mx: unknown key, did you mean `max`?",
+    ),
+    (
+        "priorities that are none",
+        "routes:
+  - {path: /a, respond: {}, priority: high}
+  - {path: /b, respond: {}, priority: -1001}
+  - {path: /c, respond: {}, priority: 1.5}
+",
+        "2:39: routes[0].priority: `high` is not a whole number, expected one from -1000 to 1000
+3:39: routes[1].priority: -1001 is out of range, expected -1000 to 1000
+4:39: routes[2].priority: `1.5` is not a whole number, expected one from -1000 to 1000",
+    ),
+    (
         "key of a route",
         "routes:
   - path: /

@@ -1,0 +1,306 @@
+//! Simulated upstreams: so many servers, a queue before them, and clients that send without regard to what comes back.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    time::Duration,
+};
+
+use limiter_core::Timestamp;
+
+use super::{
+    gate::{End, Gate},
+    gradient::{Bounds, LogSum},
+};
+
+/// How long a server takes for a request, on average, and how this is spread.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Constant(f64),
+    Exponential(f64),
+    /// One in ten takes twenty times as long.
+    Mixed(f64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrives,
+    /// Of the request that was sent then.
+    Ends(u64),
+}
+
+/// An upstream behind a gate, in simulated time.
+struct Simulation {
+    gate: Gate,
+    random: fastrand::Rng,
+    servers: usize,
+    work: Work,
+    /// Requests a second.
+    load: f64,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    queue: VecDeque<u64>,
+    serving: usize,
+}
+
+/// What came of a stretch of time.
+#[derive(Debug, Default)]
+struct Report {
+    latencies: Vec<u64>,
+    shed: u64,
+    /// The limit at each arrival.
+    limits: Vec<u64>,
+}
+
+impl Report {
+    fn quantile(&self, of: f64) -> u64 {
+        let mut sorted = self.latencies.clone();
+        sorted.sort_unstable();
+        sorted[(sorted.len() as f64 * of) as usize]
+    }
+
+    fn mean_limit(&self) -> f64 {
+        self.limits.iter().sum::<u64>() as f64 / self.limits.len() as f64
+    }
+
+    fn least_limit(&self) -> u64 {
+        self.limits.iter().copied().min().unwrap()
+    }
+
+    fn shed_share(&self) -> f64 {
+        self.shed as f64 / self.limits.len() as f64
+    }
+}
+
+impl Simulation {
+    fn new(bounds: (u64, u64), servers: usize, work: Work, load: f64) -> Self {
+        let now = 1_796_040_007_000_000;
+        let bounds = Bounds {
+            min: bounds.0,
+            max: bounds.1,
+        };
+        Self {
+            gate: Gate::new(bounds, Timestamp::from_micros(now)),
+            random: fastrand::Rng::with_seed(7),
+            servers,
+            work,
+            load,
+            now,
+            events: BinaryHeap::from([Reverse((now, Event::Arrives))]),
+            queue: VecDeque::new(),
+            serving: 0,
+        }
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * (1.0 - self.random.f64()).ln()
+    }
+
+    fn work(&mut self) -> u64 {
+        let millis = match self.work {
+            Work::Constant(mean) => mean,
+            Work::Exponential(mean) => self.exponential(mean),
+            Work::Mixed(fast) if self.random.u8(..10) == 0 => fast * 20.0,
+            Work::Mixed(fast) => fast,
+        };
+        (millis * 1000.0) as u64
+    }
+
+    fn serve(&mut self, sent: u64) {
+        self.serving += 1;
+        let ends = self.now + self.work();
+        self.events.push(Reverse((ends, Event::Ends(sent))));
+    }
+
+    fn run(&mut self, secs: u64) -> Report {
+        let mut report = Report::default();
+        let end = self.now + secs * 1_000_000;
+        while let Some(Reverse((at, event))) = self.events.pop() {
+            self.now = at;
+            let now = Timestamp::from_micros(at);
+            match event {
+                Event::Arrives => {
+                    let pause = self.exponential(1e6 / self.load) as u64;
+                    self.events.push(Reverse((at + pause, Event::Arrives)));
+                    report.limits.push(self.gate.limit());
+                    if !self.gate.has_room(0, now) {
+                        report.shed += 1;
+                    } else {
+                        self.gate.enter();
+                        if self.serving < self.servers {
+                            self.serve(at);
+                        } else {
+                            self.queue.push_back(at);
+                        }
+                    }
+                }
+                Event::Ends(sent) => {
+                    self.serving -= 1;
+                    report.latencies.push(at - sent);
+                    self.gate.leave(End::Answered(Duration::from_micros(at - sent)), now);
+                    while self.serving < self.servers {
+                        let Some(next) = self.queue.pop_front() else { break };
+                        self.serve(next);
+                    }
+                }
+            }
+            if at >= end {
+                break;
+            }
+        }
+        report
+    }
+}
+
+const WORKS: [Work; 3] = [Work::Constant(10.0), Work::Exponential(10.0), Work::Mixed(10.0 / 2.9)];
+
+/// 50 servers of 10 ms: 5,000 a second, and a knee at 50.
+fn fifty(work: Work, load: f64) -> Simulation {
+    Simulation::new((10, 1000), 50, work, load)
+}
+
+fn per_second(report: &Report, secs: u64) -> f64 {
+    report.latencies.len() as f64 / secs as f64
+}
+
+#[test]
+fn it_finds_the_knee() {
+    for work in WORKS {
+        // By themselves, without a queue.
+        let alone = {
+            let mut simulation = fifty(work, 500.0);
+            simulation.run(20).quantile(0.99)
+        };
+        for load in [7_500.0, 15_000.0] {
+            let mut simulation = fifty(work, load);
+            simulation.run(8);
+            let report = simulation.run(30);
+            let what = format!("{work:?} at {load}: {}", report.mean_limit());
+            assert!(per_second(&report, 30) > 4_750.0, "{what}: {}", per_second(&report, 30));
+            assert!((40.0..100.0).contains(&report.mean_limit()), "{what}");
+            let p99 = report.quantile(0.99);
+            assert!(p99 < alone * 5 / 4 + 12_000, "{what}: {p99} µs, alone {alone}");
+        }
+    }
+}
+
+#[test]
+fn below_the_knee_nobody_is_shed_however_uneven_the_work() {
+    for work in WORKS {
+        let mut simulation = fifty(work, 2_500.0);
+        let start = simulation.run(5);
+        assert!(start.shed_share() < 0.1, "{work:?}: {}", start.shed_share());
+        let report = simulation.run(100);
+        assert!(report.shed_share() < 0.0005, "{work:?}: {}", report.shed_share());
+        assert!(report.least_limit() >= 40, "{work:?}: {}", report.least_limit());
+    }
+}
+
+#[test]
+fn it_follows_an_upstream_that_becomes_slower_or_faster() {
+    for (before, slow, fast) in [
+        (Work::Constant(10.0), Work::Constant(30.0), Work::Constant(5.0)),
+        (Work::Exponential(10.0), Work::Exponential(30.0), Work::Exponential(5.0)),
+    ] {
+        let mut simulation = fifty(before, 12_000.0);
+        simulation.run(20);
+        // (servers, work, what it can do)
+        for (servers, work, able) in [
+            (50, slow, 1_667.0),
+            (50, fast, 10_000.0),
+            (10, before, 1_000.0),
+            (100, before, 10_000.0),
+        ] {
+            (simulation.servers, simulation.work) = (servers, work);
+            simulation.run(5);
+            let report = simulation.run(20);
+            let found = per_second(&report, 20);
+            assert!(found > able * 0.9, "{servers} × {work:?}: {found} of {able} a second");
+            // A minute later also what it is at ease is known, and with it how long is too long.
+            simulation.run(45);
+            let report = simulation.run(20);
+            let (found, mean) = (per_second(&report, 20), report.mean_limit());
+            assert!(found > able * 0.9, "{servers} × {work:?}: {found} of {able} a second");
+            assert!(mean < servers as f64 * 3.0, "{servers} × {work:?}: {mean}");
+        }
+    }
+}
+
+#[test]
+fn measuring_at_ease_starves_nobody() {
+    for work in WORKS {
+        let mut simulation = fifty(work, 10_000.0);
+        simulation.run(10);
+        for second in 0..100 {
+            let report = simulation.run(1);
+            let served = per_second(&report, 1);
+            assert!(served > 3_000.0, "{work:?}, second {second}: {served}");
+        }
+    }
+}
+
+#[test]
+fn the_bounds_hold() {
+    let mut low = Simulation::new((5, 20), 50, Work::Constant(10.0), 20_000.0);
+    low.run(5);
+    assert_eq!(low.run(5).mean_limit(), 20.0);
+    let mut high = Simulation::new((200, 1000), 50, Work::Constant(10.0), 20_000.0);
+    high.run(5);
+    assert_eq!(high.run(20).least_limit(), 200);
+    high.gate.set_bounds(Bounds { min: 1, max: 60 });
+    assert_eq!(high.gate.limit(), 60);
+}
+
+#[test]
+fn some_leave_a_part_of_the_limit_to_others() {
+    let now = Timestamp::from_micros(1_796_040_007_000_000);
+    let gate = Gate::new(Bounds { min: 10, max: 10 }, now);
+    let room = || [0, 1, 100, 200, 1000].map(|spared| gate.has_room(spared, now));
+    (0..8).for_each(|_| gate.enter());
+    assert_eq!(room(), [true, true, true, false, false]);
+    gate.enter();
+    assert_eq!(room(), [true, false, false, false, false]);
+    gate.enter();
+    assert_eq!(room(), [false; 5]);
+    gate.leave(End::Untold, now);
+    assert_eq!(room(), [true, false, false, false, false]);
+    let one = Gate::new(Bounds { min: 1, max: 1 }, now);
+    assert!(one.has_room(1000, now), "somebody has to pass");
+}
+
+/// What the limit is once so many of 20 requests of 10 ms each have ended in this way.
+fn after(end: End) -> u64 {
+    let mut now = Timestamp::from_micros(1_796_040_007_000_000);
+    let gate = Gate::new(Bounds { min: 10, max: 100 }, now);
+    for ends in [[End::Answered(Duration::from_millis(10)); 20], [end; 20]] {
+        for _ in 0..4 {
+            ends.iter().for_each(|_| gate.enter());
+            now = now.plus(Duration::from_millis(300));
+            ends.iter().for_each(|end| gate.leave(*end, now));
+        }
+    }
+    gate.limit()
+}
+
+#[test]
+fn who_loses_patience_tells_of_a_slow_upstream_and_who_leaves_early_of_nothing() {
+    let fine = after(End::Untold);
+    assert_eq!(fine, after(End::Left(Duration::from_millis(1))));
+    let slow = after(End::Left(Duration::from_secs(5)));
+    assert!(slow < fine, "{slow} of {fine}");
+    assert_eq!(slow, after(End::Answered(Duration::from_secs(5))));
+}
+
+#[test]
+fn logarithms_are_close_enough_and_rise() {
+    let mut before = 0;
+    for micros in (1_u64..100_000).chain([1 << 39, 1 << 40, u64::MAX]) {
+        let log = LogSum::of(Duration::from_micros(micros)).0;
+        let exact = (micros.min(1 << 40) as f64).log2();
+        let off = exact - log as f64 / f64::from(1 << 20);
+        assert!((-1e-5..0.09).contains(&off), "{micros}: {off}");
+        assert!(log >= before, "{micros}");
+        before = log;
+    }
+    assert_eq!(LogSum::of(Duration::ZERO), LogSum::default());
+}
