@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::support::{DEADLINE, FIVE, Gateway, Redis, Settings, Tally, get, wait_for};
 
 const LIMIT: u64 = 40;
@@ -115,6 +117,34 @@ async fn a_gateway_alone_goes_on_where_redis_was() {
     })
     .await;
     assert_eq!(passed(&gateway, "alice", 50).await, [33; 5]);
+}
+
+#[tokio::test]
+async fn what_passed_before_the_end_is_charged_or_told_of() {
+    let redis = Redis::start().await;
+    let settings = Settings::answering()
+        .store(&format!(
+            "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
+            redis.address()
+        ))
+        .five_limits("header:x-user-id", LIMIT, "1d");
+    let mut gateway = Gateway::with(&settings).start().await;
+    gateway.status_says("/store/state", "connected").await;
+    redis.freeze();
+    assert_eq!(passed(&gateway, "alice", 30).await, [30; 5]);
+    gateway.signal(Signal::TERM);
+    redis.thaw();
+    assert!(gateway.exit().await.success());
+
+    let mut gateway = Gateway::with(&settings).start().await;
+    gateway.status_says("/store/state", "connected").await;
+    assert_eq!(passed(&gateway, "alice", 30).await, [10; 5]);
+    redis.kill();
+    assert_eq!(passed(&gateway, "bob", 1).await, [1; 5]);
+    gateway.signal(Signal::TERM);
+    assert!(gateway.exit().await.success());
+    let told = "redis is not told what was admitted while it was away counters=5";
+    assert!(gateway.log().contains(told), "{}", gateway.log());
 }
 
 #[tokio::test]

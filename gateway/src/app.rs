@@ -70,6 +70,9 @@ pub enum AppError {
     },
 }
 
+/// How long the end waits for a store that is away. A probe finds one that is back within half of that.
+const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
+
 /// Serves until a signal ends it: sets up the log, loads, binds, serves, drains. Blocks; makes its own runtimes.
 ///
 /// # Errors
@@ -116,6 +119,11 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     control.spawn(sweep_counters(Arc::clone(&shared), Arc::clone(&current)));
     control.block_on(end_signal);
     drain(&shared, running, current.load().config.server.drain);
+    let store = Arc::clone(&current.load().store);
+    match control.block_on(store.settled(SETTLE_AT_MOST)) {
+        0 => {}
+        lost => tracing::warn!(counters = lost, "redis is not told what was admitted while it was away"),
+    }
     control.shutdown_background();
     shared.end_log();
     Ok(())

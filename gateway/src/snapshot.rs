@@ -289,6 +289,15 @@ impl CounterStore {
         }
     }
 
+    /// Tells the store, `at_most` so long, what it is still to be told. Gives the number of counters for which that was in
+    /// vain: what was admitted of them while it was away is not charged.
+    pub(crate) async fn settled(&self, at_most: Duration) -> usize {
+        match self {
+            Self::Memory(_) => 0,
+            Self::Redis(redis) => redis.settled(at_most).await,
+        }
+    }
+
     /// The memory store, if it is one.
     pub(crate) fn memory(&self) -> Option<&Arc<MemoryStore>> {
         match self {

@@ -60,6 +60,9 @@ pub trait StoreObserver: fmt::Debug + Send + Sync + 'static {
     fn failed(&self, kind: &'static str);
 }
 
+/// How often it is looked whether all is settled.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Counters in Redis.
 ///
 /// Works without a server: until one is reached, every decision is [`StoreError::Unavailable`], at once.
@@ -123,6 +126,25 @@ impl RedisStore {
     #[must_use]
     pub fn live_gateways(&self) -> u32 {
         self.context.live.load(Ordering::Relaxed)
+    }
+
+    /// Tells the servers what they are still to be told: what is to be charged or given back, and what the fallback admitted
+    /// in their place. Waits for that, and for servers that are away, `at_most` so long. Gives the number of counters
+    /// whose servers were not told.
+    ///
+    /// For the end: what is decided meanwhile may have to be told as well.
+    pub async fn settled(&self, at_most: Duration) -> usize {
+        let owed = || (self.context.fallback.as_ref()).map_or(0, |fallback| fallback.debtors());
+        let wait = async {
+            // Each is asked: one that is not settled must not keep the others from it.
+            while self.topology.nodes().iter().filter(|node| !node.is_settled()).count() > 0 || owed() > 0 {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        match tokio::time::timeout(at_most, wait).await {
+            Ok(()) => 0,
+            Err(_) => owed() + self.topology.nodes().iter().map(|node| node.unsettled()).sum::<usize>(),
+        }
     }
 
     /// As [`RedisStore::start`], with what is around it.

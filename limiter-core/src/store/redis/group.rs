@@ -206,6 +206,12 @@ impl Group {
         std::mem::take(&mut self.lock().settlements)
     }
 
+    /// Settlements that wait, and whether calls are on their way.
+    pub(super) fn unsettled(&self) -> (usize, bool) {
+        let state = self.lock();
+        (state.settlements.len(), state.calls > 0)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change below is complete before anything could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -24,6 +24,17 @@ impl Node {
         }
     }
 
+    /// Whether nothing is left to tell it. What is left is sent, if it is well.
+    pub(in super::super) fn is_settled(self: &Arc<Self>) -> bool {
+        self.repay_if_well();
+        self.group.unsettled() == (0, false)
+    }
+
+    /// Settlements that wait.
+    pub(in super::super) fn unsettled(&self) -> usize {
+        self.group.unsettled().0
+    }
+
     /// The settlements that wait, for the server that takes this one's place.
     pub(in super::super) fn leave(&self) -> VecDeque<(u16, Settlement)> {
         self.group.take_settlements()
