@@ -11,6 +11,7 @@ mod support;
 
 mod admin;
 mod admin_changes;
+mod admin_limits;
 mod answers;
 mod calendar;
 mod cases_arithmetic;

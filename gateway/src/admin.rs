@@ -27,10 +27,12 @@ use crate::{
 };
 
 mod change;
+mod limits;
 mod status;
 
 use change::{Change, Changes};
 
+pub(crate) use limits::limits;
 pub use status::Status;
 
 /// Open connections at most: a monitor that leaks them must not take the descriptors that clients need.
@@ -54,6 +56,9 @@ pub trait Running: fmt::Debug + Send + Sync + 'static {
 
     /// What is running.
     fn status(&self) -> Status;
+
+    /// The layers, and what they have said so far.
+    fn limits(&self) -> serde_json::Value;
 
     /// What metrics read at the moment.
     fn gauges(&self) -> Gauges;
@@ -173,6 +178,7 @@ impl Admin {
             "/readyz" => |admin, _| admin.readiness(),
             "/metrics" => Self::metrics,
             "/api/status" => |admin, _| admin.status(),
+            "/api/limits" => |admin, _| json(admin.running.limits().to_string()),
             _ => return problem(StatusCode::NOT_FOUND, "there is nothing here"),
         };
         if *request.method() == Method::GET || *request.method() == Method::HEAD {

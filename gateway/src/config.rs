@@ -3,6 +3,7 @@
 //! `raw` mirrors the file, `check` turns it into these types and reports every problem at once, `error` says where.
 
 mod check;
+mod description;
 mod document;
 mod env;
 mod error;
@@ -32,6 +33,7 @@ use crate::{
     rejection::Rejection,
 };
 
+pub use description::Description;
 pub use document::MAX_BYTES;
 pub use error::{ConfigError, Problem, Spot, render_warnings};
 pub use files::UsedFile;
@@ -142,6 +144,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// The layers, in the order in which they are checked.
     pub limits: Vec<Layer>,
+    /// What the file says of each of them.
+    pub descriptions: Vec<Description>,
     /// Which tokens are believed, where layers count by claims.
     pub jwt: Option<jwt::Settings>,
     /// How answers look.

@@ -37,6 +37,10 @@ impl Running for Fake {
         }
     }
 
+    fn limits(&self) -> Value {
+        json!([{"name": "user"}])
+    }
+
     fn gauges(&self) -> Gauges {
         Gauges {
             memory_store_keys: 17,

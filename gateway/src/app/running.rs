@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use limiter_core::Clock;
 
 use crate::{
-    admin::{Admin, Running, Status},
+    admin::{self, Admin, Running, Status},
     config::Upstream,
     metrics::{Endpoints, Gauges},
     reload::{ReloadOutcome, Reloader, Trigger},
@@ -51,6 +51,10 @@ impl Running for Gateway {
             store_state: snapshot.store.health(),
             listeners: self.shared.listeners().to_vec(),
         }
+    }
+
+    fn limits(&self) -> serde_json::Value {
+        admin::limits(&self.current.load_full())
     }
 
     fn gauges(&self) -> Gauges {

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 pub(super) use context::Context;
 
-use super::{Config, place::Place, raw, warnings};
+use super::{Config, description, place::Place, raw, warnings};
 
 /// The checked configuration; `None` where something was wrong, which `cx` knows.
 pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
@@ -37,6 +37,7 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
     let mut config = Config {
         files: Vec::new(),
         warnings: Vec::new(),
+        descriptions: Vec::new(),
         listen,
         admin,
         store,
@@ -53,6 +54,7 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
         return None;
     }
     warnings::find(raw, &config, cx);
+    config.descriptions = description::describe(raw, &config);
     config.files = cx.take_files();
     config.warnings = cx.take_warnings();
     Some(config)

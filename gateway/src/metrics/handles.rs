@@ -192,6 +192,19 @@ impl LimitMetrics {
             .observe(&RATIO_PPM, u64::try_from(used).unwrap_or(u64::MAX));
     }
 
+    /// Decisions so far, by the word for what was said. A candidate's are not the layer's.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let of_layer = LimitOutcome::ALL.into_iter();
+        let of_layer = of_layer.filter(|outcome| *outcome != LimitOutcome::CandidateDenied);
+        of_layer.map(|outcome| (outcome.as_str(), self.outcome(outcome)))
+    }
+
+    /// Requests so far that its candidate would have refused.
+    #[must_use]
+    pub fn candidate_denied(&self) -> u64 {
+        self.outcome(LimitOutcome::CandidateDenied)
+    }
+
     pub(super) fn outcome(&self, outcome: LimitOutcome) -> u64 {
         self.shards.sum(|cells| &cells.outcomes[outcome as usize])
     }

@@ -17,6 +17,10 @@ macro_rules! leaf {
                     Scalar::read(value).map(Self)
                 }
 
+                fn json(&self) -> Option<serde_json::Value> {
+                    Some(self.0.json())
+                }
+
                 fn kind(facts: &Facts) -> Option<String> {
                     Some(facts.kind($kind))
                 }

@@ -36,6 +36,11 @@ impl Facts {
         range: (0, u64::MAX),
     };
 
+    /// The value that it has where it is not there, if a value says that.
+    pub(super) fn default_value(&self) -> Option<Value> {
+        parsed(self.default)
+    }
+
     /// The words that can stand there, or `kind`.
     pub(super) fn kind(&self, kind: &str) -> String {
         match self.words {
@@ -197,7 +202,7 @@ impl Key {
     fn schema(&self) -> Value {
         let mut schema = object(self.schema.clone());
         schema.insert("description".into(), self.meaning.clone().into());
-        if let Some(default) = parsed(self.facts.default) {
+        if let Some(default) = self.facts.default_value() {
             schema.insert("default".into(), default);
         }
         if let Some(example) = parsed(self.facts.example) {

@@ -75,6 +75,11 @@ pub(in crate::config) trait Shape: Sized {
     /// The value in this shape; `None` where it has another.
     fn read(value: Value) -> Option<Self>;
 
+    /// The value as JSON has it; `None` of all but single values.
+    fn json(&self) -> Option<Json> {
+        None
+    }
+
     /// A word or two for the documentation; `None` where no value is supported.
     fn kind(facts: &Facts) -> Option<String>;
 
@@ -131,6 +136,22 @@ impl fmt::Display for Scalar {
 }
 
 impl Scalar {
+    /// As JSON has it. Variables can only give texts, so numbers and truth values that stand in one are what they say.
+    pub(in crate::config) fn json(&self) -> Json {
+        match self {
+            Self::Flag(value) => json!(value),
+            Self::Number(number) => match number.as_i64() {
+                Some(value) => json!(value),
+                None => json!(number.as_f64()),
+            },
+            Self::Text(text) => match (text.parse::<u64>(), text.parse::<bool>()) {
+                (Ok(value), _) => json!(value),
+                (_, Ok(value)) => json!(value),
+                _ => json!(text),
+            },
+        }
+    }
+
     pub(in crate::config) fn read(value: Value) -> Option<Self> {
         match value {
             Value::Bool(value) => Some(Self::Flag(value)),

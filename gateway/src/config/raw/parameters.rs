@@ -4,7 +4,7 @@ use serde_yaml::Value;
 
 use super::{
     describe::{Definitions, Facts, Key},
-    field::{Field, Part},
+    field::{Field, Part, Shape},
     leaves::{Anything, Flag, Length, MAX, Rate, Span, Text, Whole, Word},
 };
 
@@ -55,6 +55,21 @@ macro_rules! parameters {
                 Self {
                     $($field: if self.$field.is_present() { &self.$field } else { &base.$field }.clone(),)*
                 }
+            }
+
+            /// What an algorithm of this name goes by: what is written here, and else the defaults that have a value.
+            pub(in crate::config) fn of_algorithm(&self, name: &str) -> serde_json::Map<String, serde_json::Value> {
+                let name = format!("`{name}`");
+                let mut all = serde_json::Map::new();
+                $(if $of.contains(&name) {
+                    let facts = Facts { $($fact: $value,)* ..Facts::NONE };
+                    let value = match self.$field.value() {
+                        Some(written) => written.json(),
+                        None => facts.default_value(),
+                    };
+                    all.extend(value.map(|value| (stringify!($field).to_owned(), value)));
+                })*
+                all
             }
 
             /// The keys, as a layer and its candidate have them.
