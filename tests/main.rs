@@ -55,4 +55,5 @@ mod roles;
 mod shedding;
 mod soak;
 mod streaming;
+mod tried;
 mod upstreams;

@@ -12,6 +12,7 @@ use limiter_core::Timestamp;
 use crate::{
     body::Body,
     client_addr,
+    descriptor::LayerId,
     layer::{in_flight::InFlight, observe, rescue},
     server::conn::Conn,
     upstream::rewrite::X_REQUEST_ID,
@@ -44,6 +45,8 @@ pub(crate) struct Exchange {
     pub(crate) route: Option<u16>,
     /// An index into its limits.
     pub(crate) refused_by: Option<u16>,
+    /// The shadows and candidates that would have refused it.
+    pub(crate) tried: Vec<LayerId>,
     /// Whether its upstream had no room for it.
     pub(crate) is_shed: bool,
     /// How long it waited for its turn.
@@ -94,6 +97,7 @@ impl Exchange {
             target: request.uri().clone(),
             route: None,
             refused_by: None,
+            tried: Vec::new(),
             is_shed: false,
             waited: Duration::ZERO,
             status: rescue::client_left(),

@@ -96,7 +96,7 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
         check,
     } = route(exchange, &request)?;
     let view = Rc::clone(&exchange.view);
-    let mut passed = check.finish(&view.snapshot).await?;
+    let mut passed = check.finish(&view.snapshot, &mut exchange.tried).await?;
     if let Some(turn) = passed.take_turn() {
         exchange.waited = queue::wait(turn, &exchange.conn().worker, &view.snapshot).await?;
     }

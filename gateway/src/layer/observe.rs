@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use limiter_core::Role;
+
 use crate::{exchange::Exchange, telemetry::ACCESS};
 
 /// The request has ended, with the body of its answer, or because the client left.
@@ -29,6 +31,8 @@ fn write_access_line(exchange: &Exchange, took: Duration) {
         status = exchange.status.as_u16(),
         route = exchange.route.and_then(|route| snapshot.route_name(usize::from(route))),
         limit = exchange.refused_by.and_then(|layer| snapshot.limit_name(usize::from(layer))),
+        shadow_denied = tried(exchange, false),
+        candidate_denied = tried(exchange, true),
         shed = exchange.is_shed.then_some(true),
         duration_ms = took.as_secs_f64() * 1000.0,
         waited_ms = (!exchange.waited.is_zero()).then_some(exchange.waited.as_secs_f64() * 1000.0),
@@ -37,4 +41,16 @@ fn write_access_line(exchange: &Exchange, took: Duration) {
         client = %exchange.client,
         incomplete = exchange.is_incomplete().then_some(true),
     );
+}
+
+/// The names of the layers that would have refused the request, if anybody had let them: shadows, or those whose candidate
+/// would have.
+fn tried(exchange: &Exchange, candidates: bool) -> Option<String> {
+    let snapshot = &exchange.view.snapshot;
+    let of_kind = exchange.tried.iter().filter(|&&layer| {
+        let role = snapshot.layers.policy(layer).role();
+        (role == Role::Candidate) == candidates
+    });
+    let names: Vec<_> = of_kind.filter_map(|layer| snapshot.limit_name(layer.index())).collect();
+    (!names.is_empty()).then(|| names.join(","))
 }

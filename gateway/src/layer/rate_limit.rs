@@ -5,7 +5,7 @@ use limiter_core::{Checking, FallbackDecision, Outcome, Role, StoreError, Timest
 use smallvec::SmallVec;
 
 use crate::{
-    descriptor::{Descriptor, Facts, KeyError},
+    descriptor::{Descriptor, Facts, KeyError, LayerId},
     error::{BadRequest, Failure, LayerIds, RateLimited},
     metrics::LimitOutcome,
     rejection::Rejection,
@@ -90,11 +90,11 @@ impl Check {
         }
     }
 
-    /// Waits for the answer, where it is not there yet.
+    /// Waits for the answer, where it is not there yet. Layers that only watch, and would have refused, are added to `tried`.
     ///
     /// # Errors
     /// A layer has no room, and nothing else to do with the request; or it refuses everything while its store is away.
-    pub(crate) async fn finish(self, snapshot: &Snapshot) -> Result<Passed, Failure> {
+    pub(crate) async fn finish(self, snapshot: &Snapshot, tried: &mut Vec<LayerId>) -> Result<Passed, Failure> {
         let Some((checking, at)) = self.checking else {
             return Ok(Passed::default());
         };
@@ -109,11 +109,11 @@ impl Check {
                     decision,
                     at,
                 };
-                record(&fact, snapshot, fact.layers.len());
+                record(&fact, snapshot, fact.layers.len(), tried);
                 keep_enforced(&mut fact, snapshot);
                 verdict(fact, snapshot)
             }
-            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, at, snapshot),
+            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, at, snapshot, tried),
         }
     }
 }
@@ -125,6 +125,7 @@ fn fallback(
     decision: FallbackDecision,
     at: Timestamp,
     snapshot: &Snapshot,
+    tried: &mut Vec<LayerId>,
 ) -> Result<Passed, Failure> {
     match decision {
         FallbackDecision::Closed { by } => {
@@ -144,7 +145,7 @@ fn fallback(
             }
             let layers = decided.iter().filter_map(|&at| asked.get(at).copied()).collect();
             let mut fact = RateLimited { layers, decision, at };
-            record(&fact, snapshot, shared);
+            record(&fact, snapshot, shared, tried);
             keep_enforced(&mut fact, snapshot);
             verdict(fact, snapshot)
         }
@@ -179,12 +180,13 @@ fn degraded(fact: &RateLimited, snapshot: &Snapshot) -> Option<Degraded> {
 }
 
 /// Counts what each layer said. The first `shared` of them were asked in the store, the others in the fallback.
-fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize) {
+fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize, tried: &mut Vec<LayerId>) {
     for (at, (&layer, reading)) in fact.layers.iter().zip(&fact.decision.readings).enumerate() {
         let role = snapshot.layers.policy(layer).role();
         if role == Role::Candidate {
             if !reading.fits {
                 count(snapshot, layer.index(), LimitOutcome::CandidateDenied);
+                tried.push(layer);
             }
             continue;
         }
@@ -196,6 +198,9 @@ fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize) {
             (false, false) => LimitOutcome::FallbackDenied,
         };
         count(snapshot, layer.index(), outcome);
+        if outcome == LimitOutcome::ShadowDenied {
+            tried.push(layer);
+        }
         if let Some(metrics) = snapshot.metrics.limits.get(layer.index()) {
             metrics.record_used(reading.remaining, snapshot.layers.policy(layer).algorithm().limit());
         }
