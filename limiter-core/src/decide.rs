@@ -7,6 +7,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, Reading, Verdict, Wait},
     policy::Role,
+    receipt::Receipt,
     turn::Turn,
 };
 
@@ -16,6 +17,8 @@ pub(crate) struct Layer<'a> {
     pub(crate) algorithm: &'a Algorithm,
     pub(crate) role: Role,
     pub(crate) cost: u64,
+    /// Whether what it is charged may be settled afterwards.
+    pub(crate) gives_back: bool,
 }
 
 impl Layer<'_> {
@@ -45,13 +48,16 @@ pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timest
             .map(|(layer, counter)| (layer.role, fits(layer, counter))),
     );
     let mut wait = Wait::For(std::time::Duration::ZERO);
-    let mut turn = None;
+    let (mut turn, mut receipt) = (None, None);
     let readings: SmallVec<_> = (layers.iter().zip(&mut *counters).enumerate())
         .map(|(at, (layer, counter))| {
             let fits = fits(layer, counter);
             let taken = refusals.charge(at, layer.role, layer.demand(), layer.algorithm.free(counter));
             if taken > 0 {
                 layer.algorithm.save(counter, taken, now);
+                if layer.gives_back {
+                    Receipt::add(&mut receipt, at, taken, now);
+                }
                 if layer.role.is_enforced()
                     && refusals.first.is_none()
                     && let Some(own) = layer.algorithm.turn(counter, taken)
@@ -74,6 +80,7 @@ pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timest
         verdict,
         readings,
         turn,
+        receipt,
     }
 }
 
@@ -160,6 +167,7 @@ mod tests {
                     algorithm,
                     role: Role::Enforced,
                     cost,
+                    gives_back: false,
                 })
                 .collect();
             decide(&layers, &mut counters, NOW)
@@ -233,7 +241,12 @@ mod tests {
         let mut counters = algorithms.each_ref().map(|algorithm| algorithm.load(None, NOW));
         let roles = layers.iter().map(|(role, _)| *role);
         let layers: Vec<Layer<'_>> = (algorithms.iter().zip(roles).zip(costs))
-            .map(|((algorithm, role), cost)| Layer { algorithm, role, cost })
+            .map(|((algorithm, role), cost)| Layer {
+                algorithm,
+                role,
+                cost,
+                gives_back: false,
+            })
             .collect();
         let decision = decide(&layers, &mut counters, NOW);
         let taken = decision.readings.iter().map(|reading| reading.taken).collect();

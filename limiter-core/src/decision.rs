@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::turn::Turn;
+use crate::{receipt::Receipt, turn::Turn};
 
 /// Layers kept without a heap allocation.
 pub(crate) const INLINE_LAYERS: usize = 8;
@@ -18,6 +18,8 @@ pub struct Decision {
     pub readings: SmallVec<[Reading; INLINE_LAYERS]>,
     /// When it may go on, where that is not at once: a queue has taken it in.
     pub turn: Option<Box<Turn>>,
+    /// What was charged in layers that [give back](crate::Policy::gives_back); `None` where nothing was.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 impl Decision {
@@ -27,6 +29,7 @@ impl Decision {
             verdict: Verdict::Allowed,
             readings: SmallVec::new(),
             turn: None,
+            receipt: None,
         }
     }
 }

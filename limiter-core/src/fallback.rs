@@ -199,6 +199,7 @@ impl Fallback {
                 algorithm,
                 role: ask.policy.role(),
                 cost: ask.cost,
+                gives_back: ask.policy.gives_back(),
             })
             .collect();
         let names: PerLayer<Fingerprint> = (asks.iter().map(|ask| self.own.fingerprint(ask.policy, ask.key))).collect();
@@ -338,6 +339,22 @@ impl Store for Fallback {
             let share = self.shares.of(&policy, self.live(), 1);
             self.own.settle_one(self.own.fingerprint(&policy, &key), &share, change);
         }
+    }
+
+    /// Where the ledger still has the charge, it is corrected there. Where the server has been told of it, it is for the
+    /// server to settle: of a log, whose units are told apart by their times, what comes back is then not found.
+    fn settle_charged(&self, charges: Vec<(Timestamp, Settlement)>) -> Vec<Settlement> {
+        let is_the_server_s = |charge: (Timestamp, Settlement)| {
+            let (at, settlement) = charge;
+            let Settlement { policy, key, change } = &settlement;
+            let share = self.shares.of(policy, self.live(), 1);
+            let name = self.own.fingerprint(policy, key);
+            let corrected = self.own.settle_and(name, &share, *change, |counter, now| {
+                self.ledger.correct(name, at, *change, share.expires_at(counter), now)
+            });
+            (!corrected).then_some(settlement)
+        };
+        charges.into_iter().filter_map(is_the_server_s).collect()
     }
 
     fn health(&self) -> Health {

@@ -14,6 +14,7 @@ pub mod fallback;
 pub mod key;
 pub mod limiter;
 pub mod policy;
+mod receipt;
 mod settlement;
 pub mod store;
 #[cfg(feature = "test-util")]
@@ -28,6 +29,7 @@ pub use fallback::{Debt, Fallback};
 pub use key::{Key, KeyHasher, Part};
 pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
 pub use policy::{OnFailure, Policy, Role};
+pub use receipt::Receipt;
 #[cfg(feature = "redis")]
 pub use store::{Access, Address, RedisConfig, RedisOptions, RedisStore, RedisUrl, Servers, StoreObserver, Tls};
 pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};

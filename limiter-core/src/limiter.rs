@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     decision::{Decision, INLINE_LAYERS, Verdict},
     policy::OnFailure,
+    receipt::Receipt,
     store::{Answer, Ask, OwnedAsks, Partly, Store, StoreError},
     turn::{Home, Turn},
 };
@@ -111,7 +112,7 @@ impl Limiter {
                 Checking::Pending(Box::pin(async move {
                     match result.await {
                         Ok(mut decision) => {
-                            if decision.turn.is_some() {
+                            if decision.turn.is_some() || decision.receipt.is_some() {
                                 claim(&mut decision, &asks.asks(), Home::Store);
                             }
                             Outcome::Decided(decision)
@@ -135,6 +136,27 @@ impl Limiter {
         }
         if !local.is_empty() {
             self.fallback.settle(local);
+        }
+    }
+
+    /// What an admitted request costs is known: makes each charge of `receipt` what `cost` says, which is given the layer
+    /// (an index into those asked) and the units that it was charged.
+    ///
+    /// What was charged too little is charged whatever is free. What was charged too much is given back, but only to where
+    /// it was taken from (a window that has ended takes nothing), and never above full.
+    pub fn settle(&self, receipt: Receipt, cost: impl FnMut(usize, u64) -> u64) {
+        let (mut shared, mut local) = (Vec::new(), Vec::new());
+        for correction in receipt.corrections(cost) {
+            match correction.home {
+                Home::Store => shared.push(correction.settlement),
+                Home::Fallback => local.push((correction.at, correction.settlement)),
+            }
+        }
+        if !local.is_empty() {
+            shared.append(&mut self.fallback.settle_charged(local));
+        }
+        if !shared.is_empty() {
+            self.store.settle(shared);
         }
     }
 
@@ -172,8 +194,11 @@ impl Limiter {
     }
 }
 
-/// Keeps what is needed to leave the queues of a request's layers again.
+/// Keeps what is needed to leave the queues of a request's layers again, and to settle what it was charged.
 fn claim(decision: &mut Decision, asks: &[Ask<'_>], home: Home) {
+    if let Some(receipt) = &mut decision.receipt {
+        receipt.claim(asks, home);
+    }
     if let Some(turn) = &mut decision.turn {
         turn.claim(asks, home);
     }
@@ -189,6 +214,8 @@ struct Fallen {
     partly: Option<Arc<Partly>>,
     /// The turn that it gave.
     turn: Option<Box<Turn>>,
+    /// What it charged.
+    receipt: Option<Box<Receipt>>,
 }
 
 /// What the failure policies want.
@@ -207,20 +234,25 @@ impl Fallen {
     fn new(error: StoreError, asks: &[Ask<'_>]) -> Self {
         match error {
             StoreError::Partly(partly) => {
-                let mut turn = partly.decision.turn.clone();
+                let (mut turn, mut receipt) = (partly.decision.turn.clone(), partly.decision.receipt.clone());
                 if let Some(turn) = &mut turn {
                     turn.claim(asks, Home::Store);
+                }
+                if let Some(receipt) = &mut receipt {
+                    receipt.claim(asks, Home::Store);
                 }
                 Self {
                     error: partly.error.clone(),
                     partly: Some(partly),
                     turn,
+                    receipt,
                 }
             }
             error => Self {
                 error,
                 partly: None,
                 turn: None,
+                receipt: None,
             },
         }
     }
@@ -256,17 +288,20 @@ impl Fallen {
         };
         let shared = layers.len();
         decision.turn.clone_from(&self.turn);
+        decision.receipt.clone_from(&self.receipt);
         // Where two stores failed nothing is left that could count, and `local` means that service goes on.
         if let Ok(result) = result {
-            layers.extend(local);
             decision.readings.extend(result.readings);
             if let Verdict::Denied { by, wait } = result.verdict {
                 let by = shared + by;
                 decision.verdict = Verdict::Denied { by, wait };
-                decision.turn = None;
+                // The store's charges are given back as a whole.
+                (decision.turn, decision.receipt) = (None, None);
             } else {
                 Turn::merge(&mut decision.turn, result.turn);
             }
+            Receipt::join(&mut decision.receipt, result.receipt, &local);
+            layers.extend(local);
         }
         FallbackDecision::Local {
             layers,

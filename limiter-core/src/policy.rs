@@ -49,6 +49,7 @@ pub struct Policy {
     algorithm: Algorithm,
     on_failure: OnFailure,
     role: Role,
+    gives_back: bool,
     /// `name:tag:`, the name escaped, which begins the name of every counter of this policy.
     key_prefix: Box<str>,
 }
@@ -64,6 +65,7 @@ impl Policy {
             algorithm,
             on_failure,
             role: Role::default(),
+            gives_back: false,
             key_prefix,
         }
     }
@@ -93,6 +95,17 @@ impl Policy {
     #[must_use]
     pub fn with_role(self, role: Role) -> Self {
         Self { role, ..self }
+    }
+
+    /// The same policy, whose charges may be changed once more is known of the request: the decision has a
+    /// [`Receipt`](crate::Receipt) for them. Its counters are the same.
+    ///
+    /// Not for a leaky bucket that is a queue: those who wait have their turns, and units that came back would give their
+    /// places to others.
+    #[must_use]
+    pub fn giving_back(self) -> Self {
+        let gives_back = true;
+        Self { gives_back, ..self }
     }
 
     /// The same policy with other parameters of its algorithm, for some of its counters: those are named as ever.
@@ -132,6 +145,12 @@ impl Policy {
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// Whether units can come back before time brings them: its charges are settled afterwards.
+    #[must_use]
+    pub fn gives_back(&self) -> bool {
+        self.gives_back
     }
 
     /// `name:tag:`: what the names of this policy's counters begin with, after the store's own prefix. The tag of the

@@ -20,6 +20,7 @@ pub use redis::{
 use smallvec::SmallVec;
 
 use crate::{
+    clock::Timestamp,
     decision::{Decision, INLINE_LAYERS},
     policy::Policy,
     settlement::Settlement,
@@ -67,6 +68,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Charges counters, or gives back to them, without asking. What cannot be done is dropped.
     fn settle(&self, settlements: Vec<Settlement>);
+
+    /// Of a fallback: settles charges that it made, each at this time of its clock. Gives what is the shared store's to
+    /// settle, for it has been told of those charges.
+    fn settle_charged(&self, charges: Vec<(Timestamp, Settlement)>) -> Vec<Settlement> {
+        self.settle(charges.into_iter().map(|(_, settlement)| settlement).collect());
+        Vec::new()
+    }
 
     /// Of a fallback: whether a request that the shared store would be asked about is to be refused all the same, and by
     /// which layers (indices into those asked). Other stores have nothing to say.

@@ -33,6 +33,8 @@ struct Book {
     unrecorded: u64,
     /// Whether that was logged, since the book was empty.
     told: bool,
+    /// Whether there were charges that no account tells of, and none will.
+    has_gaps: bool,
 }
 
 /// What is known of one counter that was charged.
@@ -89,6 +91,27 @@ impl Ledger {
         }
     }
 
+    /// A charge made at `at` becomes another: its counter, which lives until `expires_at`, was changed so. Whether that is
+    /// all; else the server has been told of the charge.
+    pub(super) fn correct(
+        &self,
+        name: Fingerprint,
+        at: Timestamp,
+        change: Change,
+        expires_at: Timestamp,
+        now: Timestamp,
+    ) -> bool {
+        let mut book = self.book();
+        let gives_back = matches!(change, Change::GiveBack { .. });
+        let has_gaps = book.has_gaps;
+        match book.accounts.get_mut(&name) {
+            Some(account) if account.began <= at => account.correct(change, expires_at, now),
+            // Nobody may have been told of it, and what was not taken is not given back.
+            _ => return gives_back && has_gaps,
+        }
+        true
+    }
+
     /// The names of the accounts that are wanted, by the prefix of their policy and the key.
     pub(super) fn names(&self, is_wanted: impl Fn(&str, &str) -> bool) -> Vec<Fingerprint> {
         let book = self.book();
@@ -113,6 +136,7 @@ impl Ledger {
         let mut book = self.book();
         if book.accounts.len() > self.max / 4 * 3 {
             book.accounts.retain(|_, account| account.expires_at > now);
+            book.has_gaps = true;
         }
     }
 
@@ -149,6 +173,7 @@ impl Book {
             }),
             Entry::Vacant(_) => {
                 self.unrecorded += 1;
+                self.has_gaps = true;
                 return !std::mem::replace(&mut self.told, true);
             }
         };
@@ -163,6 +188,20 @@ impl Book {
 }
 
 impl Account {
+    /// One of its charges becomes another.
+    fn correct(&mut self, change: Change, expires_at: Timestamp, now: Timestamp) {
+        match change {
+            Change::Debit(units) => {
+                self.admitted = self.admitted.saturating_add(units);
+                self.last = self.last.max(now);
+            }
+            Change::GiveBack { units, .. } | Change::LeaveQueue { units, .. } => {
+                self.admitted = self.admitted.saturating_sub(units);
+            }
+        }
+        self.expires_at = self.expires_at.max(expires_at);
+    }
+
     /// The units that still count at `now` and that the server does not know of, where `stored` is the counter of the
     /// share, if it was not evicted. At most what was admitted.
     ///

@@ -52,6 +52,7 @@ impl Store for Fake {
             verdict,
             readings,
             turn: None,
+            receipt: None,
         });
         if self.waits {
             Answer::Pending(Box::pin(async { result }))
@@ -248,6 +249,7 @@ fn partly(verdict: Verdict) -> Result<Verdict, StoreError> {
             verdict,
             readings: smallvec::smallvec![reading],
             turn: None,
+            receipt: None,
         },
         // Of a refusal everything is given back already.
         taken: if verdict == Verdict::Allowed {

@@ -133,6 +133,7 @@ impl MemoryStore {
                 algorithm: ask.policy.algorithm(),
                 role: ask.policy.role(),
                 cost: ask.cost,
+                gives_back: ask.policy.gives_back(),
             });
             fingerprints.push(self.secret.fingerprint(ask.policy.key_prefix(), ask.key));
         }
@@ -164,11 +165,23 @@ impl MemoryStore {
 
     /// Settles one counter. One of which nothing is left is not kept.
     pub(crate) fn settle_one(&self, fingerprint: Fingerprint, algorithm: &Algorithm, change: Change) {
+        self.settle_and(fingerprint, algorithm, change, |_, _| ());
+    }
+
+    /// As [`MemoryStore::settle_one`], and tells `then` of the counter, before anybody else sees it.
+    pub(crate) fn settle_and<R>(
+        &self,
+        fingerprint: Fingerprint,
+        algorithm: &Algorithm,
+        change: Change,
+        then: impl FnOnce(&Counter, Timestamp) -> R,
+    ) -> R {
         let mut place = Place::new(fingerprint);
         let mut shard = lock(&self.shards[place.fingerprint.shard(self.shards.len())]);
         let now = self.clock.now();
         let mut counter = algorithm.load(place.take(&mut shard, now), now);
         algorithm.settle(&mut counter, change, now);
+        let told = then(&counter, now);
         let says_something = algorithm.expires_at(&counter) > now;
         let entry = Entry::new(place.fingerprint, counter, algorithm);
         match place.slot {
@@ -176,6 +189,7 @@ impl MemoryStore {
             None if says_something => shard.insert(entry, now),
             None => {}
         }
+        told
     }
 
     #[cfg(test)]

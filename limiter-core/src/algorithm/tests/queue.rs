@@ -43,6 +43,7 @@ impl Line {
             algorithm: &self.algorithm,
             role: self.role,
             cost,
+            gives_back: false,
         };
         let mut counters = [self.algorithm.load(Some(self.counter.clone()), at(now))];
         let decision = decide(&[layer], &mut counters, at(now));

@@ -341,6 +341,7 @@ impl Model {
                 algorithm: ask.policy.algorithm(),
                 role: ask.policy.role(),
                 cost: ask.cost,
+                gives_back: ask.policy.gives_back(),
             })
             .collect();
         let decision = decide(&layers, &mut counters, now);

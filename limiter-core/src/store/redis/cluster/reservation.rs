@@ -13,6 +13,7 @@ use crate::{
     clock::Timestamp,
     decide::Refusals,
     decision::{Decision, INLINE_LAYERS, Reading, Verdict, Wait},
+    receipt::Receipt,
     settlement::{Change, Settlement},
     store::{Answer, Ask, OwnedAsks, Partly, StoreError},
     turn::Turn,
@@ -83,6 +84,8 @@ struct Whole {
     began: Timestamp,
     /// The turn of the parts that have one, counted from then. Layers are those of the request.
     turn: Option<Box<Turn>>,
+    /// The receipts of all parts. Layers are those of the request.
+    receipt: Option<Box<Receipt>>,
     /// Of the layers that were decided.
     readings: SmallVec<[(usize, Reading); INLINE_LAYERS]>,
     /// The longest wait of all layers without room; `None` where all have room.
@@ -98,6 +101,7 @@ impl Whole {
         Self {
             began,
             turn: None,
+            receipt: None,
             readings: SmallVec::new(),
             wait: None,
             at: Vec::new(),
@@ -117,6 +121,7 @@ impl Whole {
             turn.postpone(ours.since(self.began));
         }
         Turn::join(&mut self.turn, decision.turn, &layers);
+        Receipt::join(&mut self.receipt, decision.receipt, &layers);
         self.readings.extend(layers.iter().copied().zip(decision.readings));
         self.at.push((layers, at));
         if let Verdict::Denied { wait, .. } = decision.verdict {
@@ -171,6 +176,7 @@ impl Whole {
             if refusals.first.is_some() {
                 reading.remaining = (reading.remaining + units).min(ask.policy.algorithm().limit());
                 reading.taken = kept;
+                Receipt::keep(&mut self.receipt, *layer, kept);
             }
         }
         taken
@@ -192,6 +198,7 @@ impl Whole {
             verdict,
             readings,
             turn: self.turn,
+            receipt: self.receipt,
         };
         match self.error {
             None => Ok(decision),

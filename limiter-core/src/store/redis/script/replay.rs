@@ -108,6 +108,7 @@ impl Batch {
                     algorithm: policy.algorithm(),
                     role: policy.role(),
                     cost: ask.cost,
+                    gives_back: policy.gives_back(),
                 }
             })
             .collect();

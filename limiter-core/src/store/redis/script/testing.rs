@@ -161,6 +161,7 @@ impl Model {
                 algorithm: ask.policy.algorithm(),
                 role: ask.policy.role(),
                 cost: ask.cost,
+                gives_back: ask.policy.gives_back(),
             })
             .collect();
         let stored: Vec<Option<Counter>> = names.iter().map(|name| self.counters.get(name).cloned()).collect();
