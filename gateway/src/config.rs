@@ -3,6 +3,7 @@
 //! `raw` mirrors the file, `check` turns it into these types and reports every problem at once, `error` says where.
 
 mod check;
+mod cost;
 mod description;
 mod document;
 mod env;
@@ -33,6 +34,7 @@ use crate::{
     rejection::Rejection,
 };
 
+pub use cost::Cost;
 pub use description::Description;
 pub use document::MAX_BYTES;
 pub use error::{ConfigError, Problem, Spot, render_warnings};
@@ -334,7 +336,9 @@ pub struct Layer {
     /// Where it applies.
     pub matches: Match,
     /// Units a request takes.
-    pub cost: u64,
+    pub cost: Cost,
+    /// Only requests that are answered with one of these stay charged. Empty: with anything.
+    pub charged_statuses: Vec<StatusCode>,
     /// Tried out beside it.
     pub candidate: Option<Arc<Policy>>,
     /// What a request gets that it refuses. `None`: as [`Responses`] say.

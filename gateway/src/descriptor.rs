@@ -14,12 +14,17 @@ use crate::{
     jwt::{self, Claims, Tokens, Verifier},
 };
 
+pub(crate) mod cost;
 mod matcher;
 mod overrides;
+pub(crate) mod settling;
 mod values;
 
+use cost::Cost;
+pub use cost::CostProblem;
 use matcher::Matcher;
 use overrides::{Overrides, Terms};
+use settling::Settling;
 
 /// What matching and keys look at.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +96,14 @@ pub enum KeyError {
         /// An index into the layers.
         layer: usize,
     },
+    /// The header that says the cost does not: 400.
+    #[error("the header that says the cost {problem}")]
+    Cost {
+        /// An index into the layers.
+        layer: usize,
+        /// What it does instead.
+        problem: CostProblem,
+    },
     /// An override with `deny`: 403.
     #[error("its key is refused")]
     Denied {
@@ -139,7 +152,9 @@ struct Layer {
     key: Box<[KeyPart]>,
     on_missing_key: OnMissingKey,
     matches: Matcher,
-    cost: u64,
+    cost: Cost,
+    /// How its charges are settled; `None` where they stand.
+    settling: Option<Box<Settling>>,
     /// A CORS preflight carries no headers of the request that it asks for, so it cannot be counted by one.
     meets_preflights: bool,
 }
@@ -238,8 +253,17 @@ impl Layers {
             };
             match terms {
                 Terms::Policy(policy) => {
+                    next.cost = match layer.cost.of(facts.headers) {
+                        Ok(cost) => cost,
+                        // A shadow refuses nothing.
+                        Err(_) if !layer.is_enforced() => {
+                            to.skipped.push(index);
+                            continue;
+                        }
+                        Err(problem) => return Err(KeyError::Cost { layer: index, problem }),
+                    };
                     let index = u16::try_from(index).unwrap_or(u16::MAX);
-                    (next.layer, next.cost) = (LayerId { index, policy }, layer.cost);
+                    next.layer = LayerId { index, policy };
                     to.len += 1;
                     if policy == 0 && layer.has_candidate {
                         to.add_candidate(layer);
@@ -364,7 +388,8 @@ impl Layer {
             key: config.key.clone().into(),
             on_missing_key: config.on_missing_key,
             matches: Matcher::new(&config.matches),
-            cost: config.cost,
+            cost: Cost::new(&config.cost),
+            settling: Settling::new(config),
             meets_preflights: !config.key.iter().any(of_the_client),
         }
     }

@@ -5,7 +5,11 @@ use std::{error::Error, io, sync::Arc};
 use limiter_core::{Decision, StoreError, Timestamp, Verdict};
 use smallvec::SmallVec;
 
-use crate::{descriptor::LayerId, path::BadPath, shedding::NoRoom};
+use crate::{
+    descriptor::{CostProblem, LayerId},
+    path::BadPath,
+    shedding::NoRoom,
+};
 
 /// An error and what caused it, in one line.
 pub(crate) fn causes(error: &dyn Error) -> String {
@@ -42,6 +46,14 @@ pub(crate) enum Failure {
     KeyDenied {
         /// The layer.
         layer: usize,
+    },
+    /// A header says no cost, and a layer needs one.
+    #[error("the header that says the cost {problem}")]
+    BadCost {
+        /// The layer.
+        layer: usize,
+        /// What it does instead.
+        problem: CostProblem,
     },
     /// A layer has no room.
     #[error("a limit is used up")]
@@ -161,6 +173,11 @@ pub(crate) enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// Whether the upstream has certainly seen nothing of the request.
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Busy { .. })
+    }
+
     /// The name of the upstream that failed, if it was one.
     pub(crate) fn upstream(&self) -> Option<&Arc<str>> {
         match self {

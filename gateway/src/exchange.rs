@@ -1,5 +1,7 @@
 //! A request from its head to the end of its answer's body: what every step of its path may know of it.
 
+mod owed;
+
 use std::{net::IpAddr, rc::Rc, time::Duration};
 
 use http::{
@@ -12,12 +14,14 @@ use limiter_core::Timestamp;
 use crate::{
     body::Body,
     client_addr,
-    descriptor::LayerId,
+    descriptor::{LayerId, settling::Reached},
     layer::{in_flight::InFlight, observe, rescue},
     server::conn::Conn,
     upstream::rewrite::X_REQUEST_ID,
     worker::{View, Worker},
 };
+
+pub(crate) use owed::Owed;
 
 /// Longest id that is taken from a trusted peer.
 const LONGEST_ID: usize = 128;
@@ -51,6 +55,8 @@ pub(crate) struct Exchange {
     pub(crate) is_shed: bool,
     /// How long it waited for its turn.
     pub(crate) waited: Duration,
+    /// What is to be settled once the answer is there.
+    pub(crate) owed: Option<Box<Owed>>,
     /// Of the answer.
     pub(crate) status: StatusCode,
     /// Of the answer's body, as far as it went by.
@@ -100,6 +106,7 @@ impl Exchange {
             tried: Vec::new(),
             is_shed: false,
             waited: Duration::ZERO,
+            owed: None,
             status: rescue::client_left(),
             bytes: 0,
             end: End::Open,
@@ -112,9 +119,19 @@ impl Exchange {
         self.in_flight.conn()
     }
 
+    /// The request has come so far.
+    pub(crate) fn reached(&mut self, reached: Reached) {
+        if let Some(owed) = &mut self.owed {
+            owed.reached(reached);
+        }
+    }
+
     /// The answer is known; the exchange ends with its body.
     pub(crate) fn answer(mut self: Box<Self>, mut response: Response<Body>) -> Response<Body> {
         self.status = response.status();
+        if let Some(owed) = self.owed.take() {
+            owed.settle(&self.view.snapshot, Some((response.status(), response.headers())));
+        }
         response
             .headers_mut()
             .insert(X_REQUEST_ID.clone(), self.request_id.clone());
@@ -161,6 +178,9 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if let Some(owed) = self.owed.take() {
+            owed.settle(&self.view.snapshot, None);
+        }
         observe::ended(self);
     }
 }

@@ -23,7 +23,7 @@ use tower::{Service, ServiceBuilder};
 use crate::{
     body::{Body, RequestBody},
     config::{Respond, Target},
-    descriptor::Facts,
+    descriptor::{Facts, settling::Reached},
     error::{BadRequest, Failure, UpstreamError},
     exchange::Exchange,
     layer::{queue, rate_limit::Check, rescue},
@@ -96,7 +96,8 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
         check,
     } = route(exchange, &request)?;
     let view = Rc::clone(&exchange.view);
-    let mut passed = check.finish(&view.snapshot, &mut exchange.tried).await?;
+    let (tried, owed) = (&mut exchange.tried, &mut exchange.owed);
+    let mut passed = check.finish(&view.snapshot, tried, owed).await?;
     if let Some(turn) = passed.take_turn() {
         exchange.waited = queue::wait(turn, &exchange.conn().worker, &view.snapshot).await?;
     }
@@ -113,11 +114,19 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
             // What leads elsewhere is known only now.
             let room = elsewhere.map_or(Ok(()), |index| has_room(exchange, index, route));
             match room {
-                Ok(()) => send(exchange, request, index, route).await.map_err(Failure::from),
+                Ok(()) => {
+                    exchange.reached(Reached::Perhaps);
+                    send(exchange, request, index, route).await.map_err(Failure::from)
+                }
                 Err(no_room) => Err(no_room.into()),
             }
         }
     };
+    match &sent {
+        Ok(_) => exchange.reached(Reached::Answer),
+        Err(Failure::Upstream(error)) if error.is_unsent() => exchange.reached(Reached::Nobody),
+        Err(_) => {}
+    }
     // Rescued here: what the layers said is told whoever answers.
     let mut response = sent.unwrap_or_else(|failure| rescue::answer(exchange, failure));
     passed.write_fields(&exchange.conn().worker, &view.snapshot, response.headers_mut());

@@ -5,6 +5,7 @@
 //!
 //! What stands beside a key is what the JSON Schema and docs/configuration.md say of it: its comment, and [`Facts`].
 
+mod charging;
 mod declare;
 mod describe;
 mod field;
@@ -14,10 +15,11 @@ mod parameters;
 mod responses;
 mod store;
 
+pub(super) use charging::{Charge, Cost};
 pub(super) use describe::{Definitions, Facts, Key};
 pub(super) use field::{Field, Leaf, Mapping, Named, OneOrMany, Scalar, Shape, Short, key_text};
 pub(super) use leaves::{
-    Address, Anything, Cidr, FileName, Flag, KeyText, KeysUrl, MediaType, Name, Origin, PathText, Rank, RedisUrl, Size,
+    Address, Cidr, CostText, FileName, Flag, KeyText, KeysUrl, MediaType, Name, Origin, PathText, Rank, RedisUrl, Size,
     Span, Text, Url, Verb, Whole, Word,
 };
 pub(super) use limit::{Limit, Match, Override};

@@ -259,7 +259,44 @@ log: {access: \"${ACCESS:-false}\"}
 #[test]
 fn a_cost_of_0_checks_and_takes_nothing() {
     let text = "limits: [{name: a, key: ip, algorithm: token_bucket, rate: 5/s, cost: 0}]";
-    assert_eq!(parsed(text).limits[0].cost, 0);
+    assert_eq!(parsed(text).limits[0].cost, Cost::Fixed(0));
+}
+
+#[test]
+fn costs_and_charges() {
+    let layer = |keys: &str| {
+        let text = format!("limits: [{{name: a, key: ip, algorithm: fixed_window, limit: 99, window: 1s, {keys}}}]");
+        parsed(&text).limits.remove(0)
+    };
+    let header = |default, max| Cost::Header {
+        name: HeaderName::from_static("x-cost"),
+        default,
+        max,
+    };
+    let response = |estimate| Cost::Response {
+        name: HeaderName::from_static("x-cost"),
+        estimate,
+    };
+    for (written, expected) in [
+        ("header:X-Cost", header(1, None)),
+        ("{header: x-cost}", header(1, None)),
+        ("{header: x-cost, default: 0, max: 7}", header(0, Some(7))),
+        ("{response_header: x-cost}", response(1)),
+        ("{response_header: x-cost, estimate: 99}", response(99)),
+    ] {
+        let layer = layer(&format!("cost: {written}"));
+        assert_eq!(layer.policy.gives_back(), matches!(expected, Cost::Response { .. }));
+        assert_eq!(layer.cost, expected);
+    }
+    for written in ["401", "[401]", "\"401\""] {
+        let layer = layer(&format!(
+            "charge: {{status: {written}}}, candidate: {{algorithm: fixed_window, limit: 9, window: 1s}}"
+        ));
+        let codes: Vec<_> = layer.charged_statuses.iter().map(StatusCode::as_u16).collect();
+        assert_eq!(codes, [401]);
+        assert!(layer.policy.gives_back() && layer.candidate.unwrap().gives_back());
+    }
+    assert!(!layer("charge: all").policy.gives_back());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use limiter_core::{Algorithm, OnFailure};
 
 use super::{
-    Config, Layer, Store,
+    Config, Cost, Layer, Store,
     check::Context,
     place::Place,
     raw::{self, Field, OneOrMany},
@@ -30,6 +30,7 @@ pub(super) fn find(raw: &raw::Config, config: &Config, cx: &mut Context<'_>) {
         let Some(raw) = field.value() else { continue };
         let place = limits.item(i, list.is_list);
         quota(&place, raw, layer, cx);
+        dear(&place, layer, cx);
         if !config.routes.is_empty() {
             reachable(&place.key("match"), raw, layer, &mut routes, cx);
         }
@@ -60,6 +61,17 @@ fn open_for_all(raw: &raw::Config, config: &Config, cx: &mut Context<'_>) {
         };
         let message = "every layer is `open`: nothing is limited while Redis cannot answer";
         cx.warn(if is_written { &on_failure } else { &place }, message);
+    }
+}
+
+/// Tells of costs that are taken and never fit.
+fn dear(item: &Place<'_>, layer: &Layer, cx: &mut Context<'_>) {
+    let limit = layer.policy.algorithm().limit();
+    if let Cost::Header { max: Some(max), .. } = layer.cost
+        && max > limit
+    {
+        let message = format!("only {limit} pass at once: a request that costs more, up to {max}, is always refused");
+        cx.warn(&item.key("cost").key("max"), message);
     }
 }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use limiter_core::{OnFailure, Rate, algorithm::TokenBucket};
+use limiter_core::{OnFailure, Rate, Role, algorithm::TokenBucket};
 
 use super::*;
 use crate::{
@@ -64,7 +64,8 @@ fn layer(key: Vec<KeyPart>) -> config::Layer {
         key,
         on_missing_key: OnMissingKey::Ip,
         matches: Match::default(),
-        cost: 1,
+        cost: config::Cost::Fixed(1),
+        charged_statuses: Vec::new(),
         rejection: None,
         overrides: Vec::new(),
     }
@@ -343,12 +344,47 @@ fn a_descriptor_keeps_nothing_of_the_request_before() {
 }
 
 #[test]
+fn a_header_that_says_no_cost_refuses_the_request_but_not_for_a_shadow() {
+    let enforced = config::Layer {
+        cost: config::Cost::Header {
+            name: HeaderName::from_static("x-cost"),
+            default: 2,
+            max: Some(9),
+        },
+        ..layer(vec![KeyPart::Global])
+    };
+    let policy = Policy::clone(&enforced.policy).with_role(Role::Shadow);
+    let shadow = config::Layer {
+        policy: Arc::new(policy),
+        ..enforced.clone()
+    };
+    let (enforced, shadow) = (build(&[layer(vec![KeyPart::Global]), enforced]), build(&[shadow]));
+    let mut descriptor = Descriptor::default();
+    for (value, expected) in [
+        ("9", Ok(9)),
+        ("10", Err(CostProblem::AboveMax(9))),
+        ("-1", Err(CostProblem::Negative)),
+        ("1.0", Err(CostProblem::Unreadable)),
+    ] {
+        let request = get("/").header("x-cost", value.as_bytes());
+        let described = enforced.describe(&request.facts(), &mut descriptor);
+        let cost = described.map(|()| descriptor.applied()[1].cost);
+        assert_eq!(cost, expected.map_err(|problem| KeyError::Cost { layer: 1, problem }));
+        shadow.describe(&request.facts(), &mut descriptor).unwrap();
+        assert_eq!(descriptor.skipped().len(), usize::from(expected.is_err()));
+        assert_eq!(descriptor.applied().len(), usize::from(expected.is_ok()));
+    }
+    assert_eq!(enforced.cost_header(1).unwrap(), "x-cost");
+    assert!(enforced.cost_header(0).is_none());
+}
+
+#[test]
 fn costs_are_those_of_the_layers() {
     let layers = [
         layer(vec![KeyPart::Global]),
         config::Layer {
             candidate: None,
-            cost: 7,
+            cost: config::Cost::Fixed(7),
             ..layer(vec![KeyPart::Ip])
         },
     ];

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     descriptor::{Descriptor, Facts, KeyError, LayerId},
     error::{BadRequest, Failure, LayerIds, RateLimited},
+    exchange::Owed,
     metrics::LimitOutcome,
     rejection::Rejection,
     snapshot::Snapshot,
@@ -56,6 +57,7 @@ impl Check {
             .map_err(|error| match error {
                 KeyError::Repeated { .. } => BadRequest::RepeatedKey.into(),
                 KeyError::Missing { layer } => Failure::Forbidden { layer },
+                KeyError::Cost { layer, problem } => Failure::BadCost { layer, problem },
                 KeyError::Denied { layer } => {
                     count(snapshot, layer, LimitOutcome::Denied);
                     Failure::KeyDenied { layer }
@@ -90,11 +92,17 @@ impl Check {
         }
     }
 
-    /// Waits for the answer, where it is not there yet. Layers that only watch, and would have refused, are added to `tried`.
+    /// Waits for the answer, where it is not there yet. Layers that only watch, and would have refused, are added to `tried`;
+    /// `owed` becomes what is to be settled afterwards, if anything is.
     ///
     /// # Errors
     /// A layer has no room, and nothing else to do with the request; or it refuses everything while its store is away.
-    pub(crate) async fn finish(self, snapshot: &Snapshot, tried: &mut Vec<LayerId>) -> Result<Passed, Failure> {
+    pub(crate) async fn finish(
+        self,
+        snapshot: &Snapshot,
+        tried: &mut Vec<LayerId>,
+        owed: &mut Option<Box<Owed>>,
+    ) -> Result<Passed, Failure> {
         let Some((checking, at)) = self.checking else {
             return Ok(Passed::default());
         };
@@ -103,7 +111,8 @@ impl Check {
             Checking::Pending(outcome) => outcome.await,
         };
         match outcome {
-            Outcome::Decided(decision) => {
+            Outcome::Decided(mut decision) => {
+                *owed = Owed::of(&mut decision, &self.layers);
                 let mut fact = RateLimited {
                     layers: self.layers,
                     decision,
@@ -113,7 +122,12 @@ impl Check {
                 keep_enforced(&mut fact, snapshot);
                 verdict(fact, snapshot)
             }
-            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, at, snapshot, tried),
+            Outcome::Fallback { error, mut decision } => {
+                if let FallbackDecision::Local { decision, .. } = &mut decision {
+                    *owed = Owed::of(decision, &self.layers);
+                }
+                fallback(&self.layers, error, decision, at, snapshot, tried)
+            }
         }
     }
 }

@@ -132,6 +132,13 @@ fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
             let detail = format!("limit {:?} takes no request of this key", layer_name(exchange, layer));
             plain(StatusCode::FORBIDDEN, Some(detail))
         }
+        Failure::BadCost { layer, problem } => {
+            let snapshot = &exchange.view.snapshot;
+            let header = snapshot.layers.cost_header(layer).map_or("", |name| name.as_str());
+            let name = snapshot.limit_name(layer).unwrap_or_default();
+            let detail = format!("header {header:?}, the cost for limit {name:?}, {problem}");
+            plain(StatusCode::BAD_REQUEST, Some(detail))
+        }
         Failure::RateLimited(refusal) => refused(exchange, refusal),
         Failure::StoreAway { layer, .. } => {
             exchange.refused_by = u16::try_from(layer).ok();

@@ -10,6 +10,7 @@ use crate::{
 };
 
 mod properties;
+mod settling;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);

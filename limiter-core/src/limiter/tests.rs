@@ -16,6 +16,8 @@ use crate::{
 struct Fake {
     answer: Result<Verdict, StoreError>,
     waits: bool,
+    /// Whether its decisions have a receipt, over all layers.
+    charges: bool,
     asked: Mutex<Vec<String>>,
     settled: Mutex<Vec<String>>,
 }
@@ -25,9 +27,21 @@ impl Fake {
         Arc::new(Self {
             answer,
             waits,
+            charges: false,
             asked: Mutex::default(),
             settled: Mutex::default(),
         })
+    }
+
+    fn charging(answer: Result<Verdict, StoreError>, waits: bool) -> Arc<Self> {
+        Arc::new(Self {
+            charges: true,
+            ..Arc::into_inner(Self::new(answer, waits)).unwrap()
+        })
+    }
+
+    fn settled(&self) -> Vec<String> {
+        self.settled.lock().unwrap().clone()
     }
 
     fn asked(&self) -> Vec<String> {
@@ -52,7 +66,7 @@ impl Store for Fake {
             verdict,
             readings,
             turn: None,
-            receipt: None,
+            receipt: receipt(if self.charges { asks.len() } else { 0 }, 3),
         });
         if self.waits {
             Answer::Pending(Box::pin(async { result }))
@@ -344,4 +358,54 @@ async fn a_refusal_of_a_part_of_the_store_is_one() {
         FallbackDecision::Local { shared: 1, decision: Decision { verdict, .. }, .. } if verdict == denied
     ));
     assert!(fallback.asked().is_empty(), "nobody else is charged");
+}
+
+/// A receipt of `units` in each of so many layers, as a store makes it.
+fn receipt(layers: usize, units: u64) -> Option<Box<Receipt>> {
+    let mut receipt = None;
+    for layer in 0..layers {
+        Receipt::add(&mut receipt, layer, units, crate::clock::Timestamp::from_micros(7));
+    }
+    receipt
+}
+
+#[tokio::test]
+async fn charges_are_settled_where_they_were_made() {
+    for waits in [false, true] {
+        let (store, fallback) = (Fake::charging(ALLOWED, waits), Fake::charging(ALLOWED, waits));
+        let limiter = Limiter::new(Arc::<Fake>::clone(&store), Arc::<Fake>::clone(&fallback));
+        let layers = [(OnFailure::Local, "a", 3), (OnFailure::Local, "b", 3)];
+        let Outcome::Decided(decision) = check(&store, &fallback, &layers).await else {
+            panic!("the store decides");
+        };
+        limiter.settle(*decision.receipt.unwrap(), |layer, units| units + layer as u64);
+        assert_eq!(store.settled(), ["b: Debit(1)"]);
+        limiter.settle(*receipt(1, 3).unwrap(), |_, _| 0);
+        assert_eq!(store.settled(), ["b: Debit(1)"], "nobody claimed it");
+    }
+    for (waits, fallback_waits) in [(false, false), (true, true)] {
+        let (store, fallback) = (Fake::charging(AWAY, waits), Fake::charging(ALLOWED, fallback_waits));
+        let limiter = Limiter::new(Arc::<Fake>::clone(&store), Arc::<Fake>::clone(&fallback));
+        let layers = [
+            (OnFailure::Open, "a", 3),
+            (OnFailure::Local, "b", 3),
+            (OnFailure::Local, "c", 3),
+        ];
+        let Outcome::Fallback {
+            decision: FallbackDecision::Local { decision, .. },
+            ..
+        } = check(&store, &fallback, &layers).await
+        else {
+            panic!("the fallback decides");
+        };
+        let mut asked = Vec::new();
+        limiter.settle(*decision.receipt.unwrap(), |layer, units| {
+            asked.push((layer, units));
+            if layer == 1 { 0 } else { units }
+        });
+        assert_eq!(asked, [(1, 3), (2, 3)], "as the request has them");
+        assert_eq!(fallback.settled().len(), 1);
+        assert!(fallback.settled()[0].starts_with("b: GiveBack { units: 3"));
+        assert!(store.settled().is_empty());
+    }
 }

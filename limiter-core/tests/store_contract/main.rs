@@ -15,6 +15,7 @@ mod outages;
 mod redis_only;
 mod relay;
 mod scenarios;
+mod settling;
 mod topologies;
 
 /// The start of a window of 10 s, in 2026.

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use limiter_core::{OnFailure, Policy, Role};
+use limiter_core::{OnFailure, Policy};
 
 use super::{
     super::{
-        ClientIp, Layer, OnMissingKey,
+        ClientIp, Cost, Layer, OnMissingKey,
         place::Place,
-        raw::{self, Field, Scalar, Short},
-        units,
+        raw::{self, Field},
     },
     Names,
     algorithm::algorithm,
-    context::{Context, name, one_of},
+    charging::{can_give_back, charge, cost, fits},
+    context::{Context, name},
     key::key,
     matching::matches,
     overrides::{Base, overrides},
@@ -86,33 +86,31 @@ fn layer(
     let algorithm = algorithm(place, &raw.algorithm, &raw.parameters, cx);
     let is_sound = cx.told() == told;
     let cost = cost(&place.key("cost"), &raw.cost, cx);
-    if let Some((cost, algorithm)) = cost.zip(algorithm.as_ref())
-        && cost > algorithm.limit()
-    {
-        let message = format!(
-            "{cost} never fits, expected at most {}, which is all that passes at once",
-            algorithm.limit()
-        );
-        cx.wrong(&place.key("cost"), message);
+    if let Some((cost, algorithm)) = cost.as_ref().zip(algorithm.as_ref()) {
+        fits(&place.key("cost"), cost, algorithm, cx);
     }
     let on_store_failure = cx.word(&place.key("on_store_failure"), &raw.on_store_failure, ON_FAILURE);
     let rejection = rejection(&place.key("rejection"), &raw.rejection, &around.upstreams, cx);
     unbuilt(place, raw, cx);
-    let role = role(place, raw, cx);
-    let policy = algorithm.zip(role).map(|(algorithm, role)| {
-        Policy::new(
-            name.unwrap_or_default(),
-            algorithm,
-            on_store_failure.unwrap_or(around.on_failure),
-        )
-        .with_role(role)
+    let charge = charge(place, raw, cx);
+    let policy = algorithm.zip(charge.as_ref()).map(|(algorithm, (role, statuses))| {
+        let on_failure = on_store_failure.unwrap_or(around.on_failure);
+        let policy = Policy::new(name.unwrap_or_default(), algorithm, on_failure).with_role(*role);
+        if !statuses.is_empty() || matches!(cost, Some(Cost::Response { .. })) {
+            return policy.giving_back();
+        }
+        policy
     });
-    let candidate = candidate(&place.key("candidate"), raw, policy.as_ref().zip(cost), cx);
+    if let Some(policy) = &policy {
+        can_give_back(&place.key("algorithm"), policy, policy.algorithm(), cx);
+    }
+    let known = cost.as_ref().map(Cost::known);
+    let candidate = candidate(&place.key("candidate"), raw, policy.as_ref().zip(known), cx);
     let base = Base {
         raw,
         key: &key,
         client_ip: around.client_ip,
-        policy: policy.as_ref().zip(cost).filter(|_| is_sound),
+        policy: policy.as_ref().zip(known).filter(|_| is_sound),
     };
     let overrides = overrides(place, base, cx);
     name?;
@@ -122,6 +120,7 @@ fn layer(
         on_missing_key: on_missing_key.unwrap_or_default(),
         matches,
         cost: cost?,
+        charged_statuses: charge?.1,
         candidate,
         rejection,
         overrides,
@@ -145,6 +144,7 @@ fn candidate(
         );
         cx.wrong(place, message);
     }
+    can_give_back(place, policy, &algorithm, cx);
     Some(Arc::new(policy.candidate(algorithm)))
 }
 
@@ -152,55 +152,4 @@ fn candidate(
 fn unbuilt(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
     cx.only(&place.key("precision"), &raw.precision, "exact", &["leased"]);
     cx.only(&place.key("scope"), &raw.scope, "cluster", &["instance"]);
-}
-
-/// What the layer's word counts for, and when it is charged; `None` where that is wrong.
-fn role(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) -> Option<Role> {
-    let modes = [("enforce", Role::Enforced), ("shadow", Role::Shadow)];
-    let mode = cx.word(&place.key("mode"), &raw.mode, &modes).unwrap_or_default();
-    let place = place.key("charge");
-    let charge = match cx.shape(&place, &raw.charge) {
-        None if raw.charge.is_present() => return None,
-        None => return Some(mode),
-        Some(Short::Long(_)) => {
-            cx.unsupported(&place, "status", "`allowed` or `all`");
-            return None;
-        }
-        Some(Short::Short(word)) => {
-            let choices = [("allowed", Role::Enforced), ("all", Role::ChargedAlways)];
-            cx.scalar(&place, word, |scalar| one_of(scalar, &choices))?
-        }
-    };
-    if mode == Role::Shadow && charge == Role::ChargedAlways {
-        cx.wrong(
-            &place,
-            "a shadow refuses nothing that it could be charged for, expected `allowed`",
-        );
-        return None;
-    }
-    Some(if mode == Role::Shadow { mode } else { charge })
-}
-
-/// Units a request takes, 0 to check and take nothing; 1 where nothing is written, `None` where it is wrong.
-fn cost(place: &Place<'_>, field: &Field<Short<raw::Whole, raw::Anything>>, cx: &mut Context<'_>) -> Option<u64> {
-    if !field.is_present() {
-        return Some(1);
-    }
-    match cx.shape(place, field)? {
-        Short::Short(leaf) => cx.scalar(place, leaf, fixed_cost),
-        Short::Long(_) => {
-            cx.wrong(
-                place,
-                "a cost taken from headers is not supported by this version yet, expected a whole number",
-            );
-            None
-        }
-    }
-}
-
-fn fixed_cost(scalar: &Scalar) -> Result<u64, String> {
-    if matches!(scalar, Scalar::Text(text) if text.starts_with("header:")) {
-        return Err("a cost taken from headers is not supported by this version yet, expected a whole number".into());
-    }
-    units::whole(scalar)
 }

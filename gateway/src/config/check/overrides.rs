@@ -18,6 +18,7 @@ use super::{
         units,
     },
     algorithm::algorithm,
+    charging::can_give_back,
     context::Context,
 };
 use pattern::pattern;
@@ -154,6 +155,9 @@ impl<'a> Made<'a> {
                 algorithm.limit()
             );
             cx.wrong(item, message);
+            return None;
+        }
+        if !can_give_back(item, base, &algorithm, cx) {
             return None;
         }
         Some(self.interned(base, algorithm))

@@ -70,6 +70,8 @@ pub(in crate::config) enum Form {
     Whole,
     /// A whole number, also below 0.
     Signed,
+    /// A whole number, or a text of this pattern.
+    WholeOr(&'static str),
     /// A whole number, or one with a unit.
     Size,
 }
@@ -167,6 +169,11 @@ impl Form {
             Self::Signed => vec![
                 json!({"type": "integer"}),
                 json!({"type": "string", "pattern": "^(0|-?[1-9][0-9]*)$"}),
+            ],
+            Self::WholeOr(pattern) => vec![
+                json!({"type": "integer", "minimum": 0}),
+                json!({"type": "string", "pattern": DIGITS}),
+                json!({"type": "string", "pattern": pattern}),
             ],
             Self::Size => vec![
                 json!({"type": "integer", "minimum": 0}),

@@ -56,6 +56,8 @@ leaf! {
     Origin: "`*`, or an origin such as `https://app.example.org`" {
         "origin", Form::Pattern("^([*]|[a-z][a-z0-9+.-]*://[^/]+)$")
     };
+    /// Units that a request takes, or the header that says it.
+    CostText: "a whole number or `header:NAME`" { "number or `header:NAME`", Form::WholeOr("^header:.+$") };
     /// A part of a key.
     KeyText: "a key such as `ip` or `header:x-user-id`" {
         "key",

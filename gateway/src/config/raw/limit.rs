@@ -2,10 +2,11 @@
 
 use super::{
     Cidr, Definitions, FileName, Flag, KeyText, Name, PathText, Text, Verb, Word,
+    charging::{Charge, Cost},
     declare::mapping,
     describe::Facts,
     field::{self, Field, Mapping, Named, OneOrMany, Shape, Short},
-    leaves::{Anything, MAX, Whole},
+    leaves::CostText,
     parameters::{ALGORITHMS, Parameters},
     responses::Rejection,
 };
@@ -26,8 +27,9 @@ mapping! {
         /// How it counts.
         algorithm: Word { words: ALGORITHMS, required: true, example: "token_bucket" },
         ..parameters: Parameters = Parameters::of_layer;
-        /// Units that one request takes; 0 checks and takes nothing.
-        cost: Short<Whole, Anything> { range: (0, MAX), default: "1", example: "2" },
+        /// Units that one request takes; 0 checks and takes nothing. `header:NAME`: the request says it, and 1 where it
+        /// does not.
+        cost: Short<CostText, Cost> { default: "1", example: "{header: x-tokens, default: 10, max: 1000}" },
         /// `shadow`: the layer is counted and reported, and refuses nothing. It is charged where every enforced layer has
         /// room, and so has it. Its counts are kept when it is enforced.
         mode: Word { words: &["enforce", "shadow"], default: "enforce", example: "shadow" },
@@ -38,8 +40,8 @@ mapping! {
         /// In place of the store's `on_failure`.
         on_store_failure: Word { words: &["local", "open", "closed"], otherwise: "the store's", example: "open" },
         /// `allowed`: a refused request costs nothing. `all`: it is charged where it was checked, with what is left at
-        /// most; so who goes on while refused is refused for longer.
-        charge: Short<Word, Anything> { words: &["allowed", "all"], default: "allowed", example: "all" },
+        /// most; so who goes on while refused is refused for longer. `{status: …}`: only requests answered so stay charged.
+        charge: Short<Word, Charge> { words: &["allowed", "all"], default: "allowed", example: "{status: [401, 403]}" },
         /// What the requests get that it refuses, in place of `responses.rejection`.
         rejection: Rejection { otherwise: "as `responses.rejection`", example: "{status: 503}" },
         /// Other terms for listed keys; an exact value goes before a prefix, a longer prefix before a shorter one, and both

@@ -114,6 +114,14 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
         let mut tried = limit.clone();
         tried["candidate"] = json!(algorithm);
         documents.push(("Candidate", "/limits/0/candidate", json!({"limits": [tried]})));
+        for cost in [json!({"header": "x-a"}), json!({"response_header": "x-a"})] {
+            let mut limit = limit.clone();
+            limit["cost"] = cost;
+            documents.push(("Cost", "/limits/0/cost", json!({"limits": [limit]})));
+        }
+        let mut settled = limit.clone();
+        settled["charge"] = json!({"status": 401});
+        documents.push(("Charge", "/limits/0/charge", json!({"limits": [settled]})));
         documents.push(("Limit", "/limits/0", json!({"limits": [limit]})));
         documents.push(("Match", "/limits/0/match", json!({"limits": [limit]})));
     }

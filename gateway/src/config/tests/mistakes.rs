@@ -593,6 +593,65 @@ routes: []
 11:5: limits[1].candidate.rate: is missing, expected a rate such as `100/s` or `3/10s`",
     ),
     (
+        "costs from headers",
+        "limits:
+  - {name: a, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: \"header:x y\"}
+  - {name: b, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: header}
+  - {name: c, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: {}}
+  - {name: d, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: {header: a, response_header: b}}
+  - {name: e, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: {header: a, estimate: 2, default: 3, max: 2}}
+  - {name: f, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: {response_header: a, max: 2, estimate: 0}}
+  - {name: g, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: {header: a, default: 6}}
+  - {name: h, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: {response_header: a, estimate: 6}}
+",
+        "2:77: limits[0].cost: `x y` is not the name of a header, expected one such as `x-user-id`
+3:77: limits[1].cost: `header` is no cost, expected a whole number or `header:NAME`
+4:71: limits[2].cost.header: is missing, expected `header` or `response_header`
+5:77: limits[3].cost: names two headers, expected either `header` or `response_header`
+6:89: limits[4].cost.estimate: `estimate` belongs to `response_header`
+6:119: limits[4].cost.max: 2 is below the default of 3, expected at least that
+7:98: limits[5].cost.max: `max` belongs to `header`
+7:116: limits[5].cost.estimate: must be more than 0
+8:98: limits[6].cost.default: 6 never fits, expected at most 5, which is all that passes at once
+9:108: limits[7].cost.estimate: 6 never fits, expected at most 5, which is all that passes at once",
+    ),
+    (
+        "charges by status",
+        "limits:
+  - {name: a, key: ip, algorithm: fixed_window, limit: 5, window: 1s, charge: {status: []}}
+  - {name: b, key: ip, algorithm: fixed_window, limit: 5, window: 1s, charge: {status: [401, 40, ok]}}
+  - {name: c, key: ip, algorithm: fixed_window, limit: 5, window: 1s, charge: {}}
+  - {name: d, key: ip, algorithm: fixed_window, limit: 5, window: 1s, charge: {statuses: 401}}
+  - {name: e, key: ip, algorithm: fixed_window, limit: 5, window: 1s, charge: none}
+",
+        "2:88: limits[0].charge.status: is empty, expected at least one status
+3:94: limits[1].charge.status[1]: 40 is out of range, expected 200 to 599
+3:98: limits[1].charge.status[2]: `ok` is not a whole number, expected digits only
+4:71: limits[2].charge.status: is missing, expected a status, or a list
+5:80: limits[3].charge.statuses: unknown key, did you mean `status`?
+6:79: limits[4].charge: `none` is not known here, expected `allowed` or `all`",
+    ),
+    (
+        "queues that are to give back",
+        "limits:
+  - {name: a, key: ip, algorithm: leaky_bucket, rate: 5/s, charge: {status: 401}}
+  - {name: b, key: ip, algorithm: leaky_bucket, rate: 5/s, cost: {response_header: a}}
+  - name: c
+    key: ip
+    algorithm: leaky_bucket
+    rate: 5/s
+    delay: false
+    charge: {status: 401}
+    candidate: {algorithm: leaky_bucket, rate: 6/s}
+    overrides:
+      - {values: 10.0.0.0/8, delay: true}
+",
+        "2:35: limits[0].algorithm: units of a queue cannot be given back, since those who wait have their turns: expected `delay: false`, another algorithm, or neither `charge: {status: …}` nor a cost from a response header
+3:35: limits[1].algorithm: units of a queue cannot be given back, since those who wait have their turns: expected `delay: false`, another algorithm, or neither `charge: {status: …}` nor a cost from a response header
+10:16: limits[2].candidate: units of a queue cannot be given back, since those who wait have their turns: expected `delay: false`, another algorithm, or neither `charge: {status: …}` nor a cost from a response header
+12:9: limits[2].overrides[0]: units of a queue cannot be given back, since those who wait have their turns: expected `delay: false`, another algorithm, or neither `charge: {status: …}` nor a cost from a response header",
+    ),
+    (
         "a shadow that is charged for refusals",
         "limits:
   - name: user

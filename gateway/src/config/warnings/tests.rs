@@ -155,6 +155,18 @@ fn trust_in_everybody() {
 }
 
 #[test]
+fn costs_that_are_taken_and_never_fit() {
+    let layer = |max| {
+        told(&format!(
+            "limits: {{name: a, key: ip, algorithm: fixed_window, limit: 5, window: 1s, cost: {{header: x, max: {max}}}}}\n"
+        ))
+    };
+    assert_eq!(layer(5), "");
+    let expected = "1:98: limits.cost.max: only 5 pass at once: a request that costs more, up to 6, is always refused";
+    assert_eq!(layer(6), expected);
+}
+
+#[test]
 fn nothing_limited_without_redis() {
     let with = |store: &str, layer: &str| {
         told(&format!(
