@@ -25,6 +25,7 @@ mod cases_identity;
 mod cases_paths;
 mod cases_redis;
 mod cases_redis_down;
+mod charging;
 mod cli;
 mod demo;
 mod drain;

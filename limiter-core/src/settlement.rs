@@ -15,10 +15,6 @@ pub struct Settlement {
 
 /// What a settlement does to a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(dead_code, reason = "only a shared store is away, or decides in parts")
-)]
 pub(crate) enum Change {
     /// So many units were taken without asking. More than the limit may be in use afterwards: they count as taken now,
     /// and free up as any other.

@@ -106,7 +106,8 @@ mod tests {
     fn a_cost_is_a_whole_number() {
         use CostProblem::{Negative, Repeated, Unreadable};
         let largest = Ok(Some(u64::MAX));
-        let cases: [(&[&[u8]], Result<Option<u64>, CostProblem>); 17] = [
+        type Case = (&'static [&'static [u8]], Result<Option<u64>, CostProblem>);
+        let cases: [Case; 17] = [
             (&[], Ok(None)),
             (&[b"0"], Ok(Some(0))),
             (&[b"17"], Ok(Some(17))),

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// A request for `units`, in a layer that is settled afterwards.
-fn charged(fallback: &Fallback, policy: &Arc<Policy>, units: u64) -> Box<crate::Receipt> {
+fn charged(fallback: &Fallback, policy: &Arc<Policy>, units: u64) -> crate::Receipt {
     let asks = [Ask {
         policy,
         key: "alice",
@@ -15,11 +15,11 @@ fn charged(fallback: &Fallback, policy: &Arc<Policy>, units: u64) -> Box<crate::
     }];
     let mut receipt = fallback.decide_now(&asks).receipt.unwrap();
     receipt.claim(&asks, Home::Fallback);
-    receipt
+    *receipt
 }
 
 /// Makes it cost `units`. What the server has to be told of.
-fn settle(fallback: &Fallback, receipt: Box<crate::Receipt>, units: u64) -> Vec<Settlement> {
+fn settle(fallback: &Fallback, receipt: crate::Receipt, units: u64) -> Vec<Settlement> {
     let corrections = receipt.corrections(|_, _| units);
     fallback.settle_charged(corrections.map(|one| (one.at, one.settlement)).collect())
 }

@@ -1,0 +1,174 @@
+//! What happens between a request and its answer: bursts, clients that leave, Redis that comes and goes, reloads.
+
+use super::*;
+
+/// An upstream that holds every request to `/held` until it is told to go on.
+struct Holding {
+    origin: crate::support::Origin,
+    go_on: Arc<Notify>,
+}
+
+impl Holding {
+    async fn start() -> Self {
+        let (origin, go_on) = (crate::support::Origin::start().await, Arc::new(Notify::new()));
+        let signal = Arc::clone(&go_on);
+        origin.answers(move |seen| {
+            let answer = answer(&seen.target);
+            if seen.target.starts_with("/held") {
+                vec![Step::Wait(Arc::clone(&signal)), answer]
+            } else {
+                vec![answer]
+            }
+        });
+        Self { origin, go_on }
+    }
+
+    fn behind(&self, layer: &str) -> Settings {
+        Settings::forwarding_to(&self.origin).limit(layer)
+    }
+
+    /// Sends a request that waits for its answer.
+    async fn send(&self, gateway: &Gateway, target: &str) -> Raw {
+        let before = self.origin.executed();
+        let mut connection = Raw::connect(gateway.address()).await;
+        connection.send(get(target).to_bytes()).await.unwrap();
+        self.origin.has_executed(before + 1).await;
+        connection
+    }
+
+    /// Lets one be answered.
+    async fn release(&self, mut connection: Raw) -> Response {
+        self.go_on.notify_one();
+        connection.response_to("GET").await.unwrap()
+    }
+}
+
+fn used(algorithm: Algorithm) -> String {
+    let parameters = algorithm.parameters(100, "1d");
+    format!("{{name: l, key: global, cost: {{response_header: x-used, estimate: 10}}, {parameters}}}")
+}
+
+#[tokio::test]
+async fn a_burst_does_not_pass_before_its_answers_are_there() {
+    let holding = Holding::start().await;
+    for algorithm in FIVE {
+        let parameters = algorithm.parameters(3, "1d");
+        let settings = holding.behind(&format!(
+            "{{name: l, key: global, charge: {{status: 401}}, {parameters}}}"
+        ));
+        for (store, gateways, _redis) in everywhere(&settings).await {
+            let what = format!("{algorithm:?} {store}");
+            let mut held = Vec::new();
+            for number in 0..3 {
+                held.push(
+                    holding
+                        .send(&gateways[number % gateways.len()], "/held?status=200")
+                        .await,
+                );
+            }
+            for gateway in &gateways {
+                assert!(gateway.client().get("/").await.denied(), "{what}");
+            }
+            for connection in held {
+                assert!(holding.release(connection).await.passed());
+            }
+            finds_left(&gateways[0], &get("/"), 2, &what).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_keeps_the_estimate_but_is_no_failed_login() {
+    let holding = Holding::start().await;
+    let parameters = Algorithm::SlidingWindowCounter.parameters(100, "1d");
+    let status = format!("{{name: l, key: global, charge: {{status: 200}}, cost: 10, {parameters}}}");
+    for (layer, left) in [(used(Algorithm::SlidingWindowCounter), 80), (status, 90)] {
+        for (store, gateways, _redis) in everywhere(&holding.behind(&layer)).await {
+            drop(holding.send(&gateways[0], "/held").await);
+            finds_left(&gateways[0], &get("/?used=0&status=204"), left, store).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_while_redis_is_away_is_settled_afterwards() {
+    let (holding, redis) = (Holding::start().await, Redis::start().await);
+    for algorithm in FIVE {
+        redis.command(&["FLUSHALL"]).await;
+        let settings = shared(&holding.behind(&used(algorithm)), &redis);
+        let gateway = Gateway::with(&settings).start().await;
+        gateway.status_says("/store/state", "connected").await;
+        let (more, less) = (
+            holding.send(&gateway, "/held?used=25").await,
+            holding.send(&gateway, "/held?used=3").await,
+        );
+        redis.freeze();
+        gateway.status_says("/store/state", "down").await;
+        // Who is answered first, is up to the upstream.
+        let (one, other) = tokio::join!(holding.release(more), holding.release(less));
+        assert!(one.passed() && other.passed());
+        redis.thaw();
+        gateway.status_says("/store/state", "connected").await;
+        finds_left(&gateway, &get("/?used=0"), 100 - 28 - 10, &format!("{algorithm:?}")).await;
+    }
+}
+
+#[tokio::test]
+async fn what_passed_without_redis_is_settled_with_its_debt_or_after_it() {
+    let (holding, redis) = (Holding::start().await, Redis::start().await);
+    for algorithm in FIVE {
+        redis.command(&["FLUSHALL"]).await;
+        let settings = shared(&holding.behind(&used(algorithm)), &redis);
+        let gateway = Gateway::with(&settings).start().await;
+        gateway.status_says("/store/state", "connected").await;
+        redis.freeze();
+        gateway.status_says("/store/state", "down").await;
+        for target in ["/?used=15", "/?used=2"] {
+            assert!(gateway.client().get(target).await.passed(), "{algorithm:?}");
+        }
+        let late = holding.send(&gateway, "/held?used=30").await;
+        redis.thaw();
+        gateway.status_says("/store/state", "connected").await;
+        // The debt of 27 is there, and 10 of the probe.
+        finds_left(&gateway, &get("/?used=0"), 100 - 27 - 10, &format!("{algorithm:?}")).await;
+        assert!(holding.release(late).await.passed());
+        finds_left(
+            &gateway,
+            &get("/?used=0"),
+            100 - 47 - 10,
+            &format!("{algorithm:?}, late"),
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_reload_in_between_settles_what_was_charged() {
+    let holding = Holding::start().await;
+    for algorithm in FIVE {
+        let settings = holding.behind(&used(algorithm));
+        for (store, gateways, _redis) in everywhere(&settings).await {
+            let gateway = &gateways[0];
+            let before = gateway.status().await["config"]["version"].as_i64().unwrap();
+            let (more, less) = (
+                holding.send(gateway, "/held?used=25").await,
+                holding.send(gateway, "/held?used=3").await,
+            );
+            let parameters = algorithm.parameters(200, "1d");
+            let changed =
+                format!("{{name: l, key: global, cost: {{response_header: x-used, estimate: 20}}, {parameters}}}");
+            let yaml = std::fs::read_to_string(gateway.config_path()).unwrap();
+            let yaml = yaml.replace(&used(algorithm), &changed);
+            gateway.write(crate::support::Way::Rename, &yaml).await;
+            gateway.status_says("/config/version", before + 1).await;
+            tokio::join!(holding.release(more), holding.release(less));
+            finds_left(
+                gateway,
+                &get("/?used=0"),
+                200 - 28 - 20,
+                &format!("{algorithm:?} {store}"),
+            )
+            .await;
+        }
+    }
+}
