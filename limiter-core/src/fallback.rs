@@ -48,8 +48,10 @@ use crate::{
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS, Verdict},
     policy::{OnFailure, Policy},
+    receipt::Receipt,
     settlement::Settlement,
     store::{Answer, Ask, Fingerprint, Health, MemoryStore, Store, are_distinct},
+    turn::Home,
 };
 
 /// Says which policy a counter has, by the prefix of its name and the key.
@@ -321,7 +323,7 @@ impl Store for Fallback {
         Answer::Ready(Ok(self.decide_now(asks)))
     }
 
-    fn hold_back(&self, asks: &[Ask<'_>]) -> Option<(PerLayer<usize>, Decision)> {
+    fn hold_back(&self, asks: &[Ask<'_>], receipt: &mut Option<Box<Receipt>>) -> Option<(PerLayer<usize>, Decision)> {
         let until = self.apart_until.load(Ordering::Relaxed);
         if until == 0 || self.time.now().as_micros() >= until {
             return None;
@@ -329,8 +331,15 @@ impl Store for Fallback {
         let is_ours = |at: &usize| asks[*at].policy.on_failure() == OnFailure::Local;
         let layers: PerLayer<usize> = (0..asks.len()).filter(is_ours).collect();
         let ours: PerLayer<Ask<'_>> = layers.iter().map(|&at| asks[at].clone()).collect();
-        let decision = self.decide_by_shares(&ours, false);
-        (decision.verdict != Verdict::Allowed).then_some((layers, decision))
+        let mut decision = self.decide_by_shares(&ours, false);
+        if decision.verdict != Verdict::Allowed {
+            return Some((layers, decision));
+        }
+        if let Some(mut charged) = decision.receipt.take() {
+            charged.claim(&ours, Home::Share);
+            Receipt::join(receipt, Some(charged), &layers);
+        }
+        None
     }
 
     /// Settles our shares. What is owed follows from them.

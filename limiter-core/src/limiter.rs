@@ -90,7 +90,8 @@ impl Limiter {
         if asks.is_empty() {
             return Checking::Ready(Outcome::Decided(Decision::unlimited()));
         }
-        if let Some((layers, decision)) = self.fallback.hold_back(asks) {
+        let mut held = None;
+        if let Some((layers, decision)) = self.fallback.hold_back(asks, &mut held) {
             return Checking::Ready(Outcome::Fallback {
                 error: StoreError::Unavailable,
                 decision: FallbackDecision::Local {
@@ -103,6 +104,7 @@ impl Limiter {
         match self.store.decide(asks) {
             Answer::Ready(Ok(mut decision)) => {
                 claim(&mut decision, asks, Home::Store);
+                Receipt::merge(&mut decision.receipt, held);
                 Checking::Ready(Outcome::Decided(decision))
             }
             Answer::Ready(Err(error)) => self.fall_back(asks, error),
@@ -115,6 +117,7 @@ impl Limiter {
                             if decision.turn.is_some() || decision.receipt.is_some() {
                                 claim(&mut decision, &asks.asks(), Home::Store);
                             }
+                            Receipt::merge(&mut decision.receipt, held);
                             Outcome::Decided(decision)
                         }
                         Err(error) => match limiter.fall_back(&asks.asks(), error) {
@@ -140,17 +143,21 @@ impl Limiter {
     }
 
     /// What an admitted request costs is known: makes each charge of `receipt` what `cost` says, which is given the layer
-    /// (an index into those asked) and the units that it was charged.
+    /// (an index into those asked) and the units that it was charged, once for each.
     ///
     /// What was charged too little is charged whatever is free. What was charged too much is given back, but only to where
     /// it was taken from (a window that has ended takes nothing), and never above full.
     pub fn settle(&self, receipt: Receipt, cost: impl FnMut(usize, u64) -> u64) {
-        let (mut shared, mut local) = (Vec::new(), Vec::new());
+        let (mut shared, mut local, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         for correction in receipt.corrections(cost) {
             match correction.home {
                 Home::Store => shared.push(correction.settlement),
                 Home::Fallback => local.push((correction.at, correction.settlement)),
+                Home::Share => shares.push(correction.settlement),
             }
+        }
+        if !shares.is_empty() {
+            self.fallback.settle(shares);
         }
         if !local.is_empty() {
             shared.append(&mut self.fallback.settle_charged(local));

@@ -86,9 +86,15 @@ impl Receipt {
             }
             None => false,
         });
-        match receipt {
-            Some(receipt) => receipt.items.extend(other.items),
-            None => *receipt = Some(other),
+        Self::merge(receipt, Some(other));
+    }
+
+    /// Both receipts, whose layers are those of the same request.
+    pub(crate) fn merge(receipt: &mut Option<Box<Self>>, other: Option<Box<Self>>) {
+        match (receipt, other) {
+            (_, None) => {}
+            (Some(receipt), Some(other)) => receipt.items.extend(other.items),
+            (receipt @ None, other) => *receipt = other,
         }
     }
 
@@ -117,8 +123,9 @@ impl Receipt {
         }
     }
 
-    /// What makes each charge what `cost` says, given the layer and what it was charged.
+    /// What makes each charge what `cost` says, which is asked once for each layer, and told what that was charged.
     pub(crate) fn corrections(self, mut cost: impl FnMut(usize, u64) -> u64) -> impl Iterator<Item = Correction> {
+        let mut costs = SmallVec::<[(usize, u64); 2]>::new();
         self.items.into_iter().filter_map(move |item| {
             let Item {
                 layer,
@@ -127,7 +134,14 @@ impl Receipt {
                 counter,
             } = item;
             let Claim { policy, key, home } = counter?;
-            let cost = cost(layer, units);
+            let cost = match costs.iter().find(|(other, _)| *other == layer) {
+                Some((_, cost)) => *cost,
+                None => {
+                    let cost = cost(layer, units);
+                    costs.push((layer, cost));
+                    cost
+                }
+            };
             let change = match units.checked_sub(cost) {
                 Some(0) => return None,
                 Some(units) => Change::GiveBack { units, at },
@@ -196,6 +210,28 @@ mod tests {
             last,
             Some(("d".to_owned(), Home::Fallback, Change::GiveBack { units: 3, at }))
         );
+    }
+
+    #[test]
+    fn a_layer_s_cost_is_asked_for_once() {
+        let window = FixedWindow::new(9, Duration::from_secs(1), Align::Clock).unwrap();
+        let policy = Arc::new(Policy::new("p", window, OnFailure::Local));
+        let asks = [Ask {
+            policy: &policy,
+            key: "a",
+            cost: 1,
+        }];
+        let (mut whole, mut share) = (receipt(&[(0, 3)]), receipt(&[(0, 3)]));
+        whole.as_mut().unwrap().claim(&asks, Home::Store);
+        share.as_mut().unwrap().claim(&asks, Home::Share);
+        Receipt::merge(&mut whole, share);
+        let mut asked = 0;
+        let corrections = whole.unwrap().corrections(|_, _| {
+            asked += 1;
+            5
+        });
+        let homes: Vec<Home> = corrections.map(|one| one.home).collect();
+        assert_eq!((homes, asked), (vec![Home::Store, Home::Share], 1));
     }
 
     #[test]

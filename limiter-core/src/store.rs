@@ -23,6 +23,7 @@ use crate::{
     clock::Timestamp,
     decision::{Decision, INLINE_LAYERS},
     policy::Policy,
+    receipt::Receipt,
     settlement::Settlement,
 };
 
@@ -77,8 +78,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Of a fallback: whether a request that the shared store would be asked about is to be refused all the same, and by
-    /// which layers (indices into those asked). Other stores have nothing to say.
-    fn hold_back(&self, _asks: &[Ask<'_>]) -> Option<(SmallVec<[usize; INLINE_LAYERS]>, Decision)> {
+    /// which layers (indices into those asked). Else `receipt` becomes what it charged for itself. Other stores have nothing
+    /// to say.
+    fn hold_back(
+        &self,
+        _asks: &[Ask<'_>],
+        _receipt: &mut Option<Box<Receipt>>,
+    ) -> Option<(SmallVec<[usize; INLINE_LAYERS]>, Decision)> {
         None
     }
 

@@ -434,7 +434,7 @@ fn shares_are_kept_to_until_other_gateways_have_come_back_too() {
         (1, SECOND, SECOND),
     ] {
         let (clock, fallback) = fallback(gateways);
-        let held = || fallback.hold_back(&one).is_some();
+        let held = || fallback.hold_back(&one, &mut None).is_some();
         let share = u64::from(10 / gateways);
         assert_eq!(passed(&fallback, &day, "k", 20), share);
         assert!(!held(), "the server is away: it is not asked anyway");
@@ -445,10 +445,13 @@ fn shares_are_kept_to_until_other_gateways_have_come_back_too() {
         assert_eq!(held(), gateways > 1);
         assert!(
             fallback
-                .hold_back(&[Ask {
-                    key: "new",
-                    ..one[0].clone()
-                }])
+                .hold_back(
+                    &[Ask {
+                        key: "new",
+                        ..one[0].clone()
+                    }],
+                    &mut None
+                )
                 .is_none(),
             "there is room"
         );

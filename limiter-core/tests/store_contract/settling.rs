@@ -1,6 +1,6 @@
 //! What a request was charged becomes what it costs, on every store.
 
-use limiter_core::{Receipt, Role};
+use limiter_core::{Receipt, Role, test_util::RedisCluster};
 
 use super::*;
 
@@ -109,5 +109,35 @@ async fn only_what_was_taken_is_on_the_receipt() {
             assert!(check(&limiter, &[(&shadow, 9)]).await.receipt.is_none(), "no room");
             world.clock.advance(20 * SECOND);
         }
+    }
+}
+
+/// Each layer has a slot of its own, and so a server and a time of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_over_several_slots_is_settled_in_each() {
+    let cluster = RedisCluster::start_without_replicas();
+    let store = RedisStore::start(config_of(&cluster.url()), &tokio::runtime::Handle::current()).unwrap();
+    connected(&store).await;
+    let world = World {
+        store: Arc::new(store),
+        clock: Arc::new(ManualClock::new(START)),
+        server: None,
+    };
+    let limiter = world.limiter();
+    // A day, so that no window ends meanwhile.
+    let policies = settled(100, 86_400 * SECOND);
+    let layers: Vec<_> = policies.iter().map(|policy| (policy, 10)).collect();
+    let receipt = *check(&limiter, &layers).await.receipt.unwrap();
+    // Each has another cost: 7, 8, 9 and more.
+    limiter.settle(receipt, |layer, units| units - 3 + layer as u64);
+    for (layer, policy) in policies.iter().enumerate() {
+        world.leaves(policy, 93 - layer as u64).await;
+    }
+    // One refuses: the others have taken nothing, and there is nothing to settle.
+    let mut layers: Vec<_> = policies.iter().map(|policy| (policy, 10)).collect();
+    layers[2].1 = 101;
+    assert!(check(&limiter, &layers).await.receipt.is_none());
+    for (layer, policy) in policies.iter().enumerate() {
+        world.leaves(policy, 93 - layer as u64).await;
     }
 }

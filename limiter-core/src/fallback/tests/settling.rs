@@ -99,6 +99,39 @@ fn what_the_server_was_told_of_is_settled_there() {
     }
 }
 
+/// While others may not have found the server, shares are charged beside it, and owed to nobody.
+#[test]
+fn what_a_share_was_charged_beside_the_server_is_settled_too() {
+    for algorithm in algorithms(100, DAY) {
+        let (_, fallback) = fallback(2);
+        let (plain, policy) = (policy("plain", window(100, DAY)), settled(algorithm));
+        fallback.returned(SECOND);
+        let asks = [(&plain, 1), (&policy, 7)].map(|(policy, cost)| Ask {
+            policy,
+            key: "alice",
+            cost,
+        });
+        let mut receipt = None;
+        assert!(fallback.hold_back(&asks, &mut receipt).is_none());
+        let mut layers = Vec::new();
+        let corrections = receipt.unwrap().corrections(|layer, units| {
+            layers.push((layer, units));
+            2
+        });
+        for correction in corrections {
+            assert_eq!(correction.home, Home::Share);
+            fallback.settle(vec![correction.settlement]);
+        }
+        assert_eq!(layers, [(1, 7)]);
+        let left = fallback.decide_now(&[Ask {
+            cost: 0,
+            ..asks[1].clone()
+        }]);
+        assert_eq!(left.readings[0].remaining, 48, "{policy:?}");
+        assert_eq!(debts(&fallback), []);
+    }
+}
+
 #[test]
 fn what_nobody_may_have_been_told_of_is_not_given_back_there() {
     let ledger = Ledger::new(1);
