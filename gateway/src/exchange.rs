@@ -126,12 +126,17 @@ impl Exchange {
         }
     }
 
+    /// The answer is known: what was charged becomes what it costs. `told` is told of each layer what both are.
+    pub(crate) fn settle(&mut self, response: &Response<Body>, told: impl FnMut(LayerId, u64, u64)) {
+        if let Some(owed) = self.owed.take() {
+            owed.settle(&self.view.snapshot, Some((response.status(), response.headers())), told);
+        }
+    }
+
     /// The answer is known; the exchange ends with its body.
     pub(crate) fn answer(mut self: Box<Self>, mut response: Response<Body>) -> Response<Body> {
         self.status = response.status();
-        if let Some(owed) = self.owed.take() {
-            owed.settle(&self.view.snapshot, Some((response.status(), response.headers())));
-        }
+        self.settle(&response, |_, _, _| ());
         response
             .headers_mut()
             .insert(X_REQUEST_ID.clone(), self.request_id.clone());
@@ -179,7 +184,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if let Some(owed) = self.owed.take() {
-            owed.settle(&self.view.snapshot, None);
+            owed.settle(&self.view.snapshot, None, |_, _, _| ());
         }
         observe::ended(self);
     }

@@ -129,6 +129,9 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
     }
     // Rescued here: what the layers said is told whoever answers.
     let mut response = sent.unwrap_or_else(|failure| rescue::answer(exchange, failure));
+    exchange.settle(&response, |layer, charged, cost| {
+        passed.costs(&view.snapshot, layer, charged, cost);
+    });
     passed.write_fields(&exchange.conn().worker, &view.snapshot, response.headers_mut());
     Ok(response)
 }

@@ -3,7 +3,11 @@
 use http::{HeaderMap, StatusCode};
 use limiter_core::{Decision, Receipt, Verdict};
 
-use crate::{descriptor::settling::Reached, error::LayerIds, snapshot::Snapshot};
+use crate::{
+    descriptor::{LayerId, settling::Reached},
+    error::LayerIds,
+    snapshot::Snapshot,
+};
 
 /// The charges of a request that are settled once its answer is there.
 #[derive(Debug)]
@@ -35,8 +39,14 @@ impl Owed {
         }
     }
 
-    /// Settles the charges, by the answer to the request; `None`: its client left before there was one.
-    pub(crate) fn settle(self, snapshot: &Snapshot, answer: Option<(StatusCode, &HeaderMap)>) {
+    /// Settles the charges, by the answer to the request; `None`: its client left before there was one. `told` is told of
+    /// each layer what it was charged and what the request costs it.
+    pub(crate) fn settle(
+        self,
+        snapshot: &Snapshot,
+        answer: Option<(StatusCode, &HeaderMap)>,
+        mut told: impl FnMut(LayerId, u64, u64),
+    ) {
         let Self {
             receipt,
             layers,
@@ -48,11 +58,13 @@ impl Owed {
             let Some(settling) = snapshot.layers.settling(*layer) else {
                 return units;
             };
-            settling.cost(units, reached, answer).unwrap_or_else(|(header, problem)| {
+            let cost = settling.cost(units, reached, answer).unwrap_or_else(|(header, problem)| {
                 let limit = snapshot.limit_name(layer.index()).unwrap_or_default();
                 tracing::debug!(limit, %header, %problem, "an answer does not say what it cost: its estimate stays");
                 units
-            })
+            });
+            told(*layer, units, cost);
+            cost
         });
     }
 }

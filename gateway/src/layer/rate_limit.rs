@@ -1,7 +1,7 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
 use http::{HeaderMap, HeaderValue};
-use limiter_core::{Checking, FallbackDecision, Outcome, Role, StoreError, Timestamp, Turn, Verdict, store::Ask};
+use limiter_core::{Checking, FallbackDecision, Outcome, Role, StoreError, Timestamp, Turn, Verdict, Wait, store::Ask};
 use smallvec::SmallVec;
 
 use crate::{
@@ -254,6 +254,19 @@ impl Passed {
     /// Where the request goes instead of to its route's target.
     pub(crate) fn degraded(&self) -> Option<&Degraded> {
         self.degraded.as_ref()
+    }
+
+    /// The request was charged so much in a layer, and costs so much: what the layer said is taken to be of that.
+    pub(crate) fn costs(&mut self, snapshot: &Snapshot, layer: LayerId, charged: u64, cost: u64) {
+        let Some(fact) = &mut self.fact else { return };
+        let readings = fact.layers.iter().zip(&mut fact.decision.readings);
+        for (_, reading) in readings.filter(|(other, _)| **other == layer) {
+            let limit = snapshot.layers.policy(layer).algorithm().limit();
+            reading.remaining = (reading.remaining + charged).saturating_sub(cost).min(limit);
+            if reading.remaining == limit {
+                reading.wait = Wait::For(std::time::Duration::ZERO);
+            }
+        }
     }
 
     /// Tells the client how full its layers are, and which of them sent it elsewhere.
