@@ -13,6 +13,7 @@ mod admin;
 mod admin_changes;
 mod admin_limits;
 mod answers;
+mod bans;
 mod calendar;
 mod cases_arithmetic;
 mod cases_clock;

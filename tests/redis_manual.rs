@@ -5,8 +5,8 @@ use limiter_core::test_util::RedisServer;
 use crate::support::{DEADLINE, FIVE, Gateway, Redis, Settings, wait_for};
 
 const MANUAL: &str = include_str!("../docs/redis.md");
-/// The script, and the heartbeat.
-const LUA: [&str; 11] = [
+/// The script, the heartbeat, and the bans.
+const LUA: [&str; 12] = [
     include_str!("../lua/head.lua"),
     include_str!("../lua/clock.lua"),
     include_str!("../lua/bucket.lua"),
@@ -17,6 +17,7 @@ const LUA: [&str; 11] = [
     include_str!("../lua/sliding_window_log.lua"),
     include_str!("../lua/decide.lua"),
     include_str!("../lua/beat.lua"),
+    include_str!("../lua/ban.lua"),
     include_str!("../lua/clock_given.lua"),
 ];
 

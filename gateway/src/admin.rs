@@ -15,6 +15,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use limiter_core::{Ban, StoreError};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -26,6 +27,7 @@ use crate::{
     reload::ReloadOutcome,
 };
 
+mod bans;
 mod change;
 mod limits;
 mod status;
@@ -74,6 +76,15 @@ pub trait Running: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// The file cannot be written.
     fn replace_config(&self, bytes: Vec<u8>) -> io::Result<ReloadOutcome>;
+
+    /// The bans that are in force.
+    fn bans(&self) -> Vec<Ban>;
+
+    /// Ends a ban, on all gateways. Whether there was one. Blocks.
+    ///
+    /// # Errors
+    /// Other gateways cannot be told.
+    fn lift_ban(&self, limit: &str, key: &str) -> Result<bool, StoreError>;
 }
 
 /// What the admin listener answers from.
@@ -179,6 +190,7 @@ impl Admin {
             "/metrics" => Self::metrics,
             "/api/status" => |admin, _| admin.status(),
             "/api/limits" => |admin, _| json(admin.running.limits().to_string()),
+            "/api/bans" => |admin, _| bans::list(&admin.running.bans()),
             _ => return problem(StatusCode::NOT_FOUND, "there is nothing here"),
         };
         if *request.method() == Method::GET || *request.method() == Method::HEAD {

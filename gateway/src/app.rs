@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    admin,
+    admin, bans,
     config::{Config, ConfigError, Overrides},
     reload::{Loaded, Reloader, Source},
     server::{self, Workers},
@@ -88,6 +88,7 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     shared.set_telemetry(telemetry);
     let current = Arc::new(ArcSwap::from_pointee(Snapshot::build(1, Arc::clone(&config), &shared)?));
     shared.metrics.config_loaded(current.load().built);
+    shared.apply_bans(&current.load());
     let clock = Arc::new(shared.clock);
     let reloader = Arc::new(Reloader::new(
         source,
@@ -141,6 +142,7 @@ async fn sweep_counters(shared: Arc<Shared>, current: Arc<ArcSwap<Snapshot>>) {
     loop {
         ticks.tick().await;
         shared.sweep_counters(&current.load_full().store);
+        bans::sweep(&shared.bans);
     }
 }
 

@@ -26,7 +26,7 @@ use std::{fmt, fs::File, io::Read, net::SocketAddr, path::Path, sync::Arc, time:
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipnet::IpNet;
-use limiter_core::{Access, Policy, Servers};
+use limiter_core::{Access, BanRule, Policy, Servers};
 
 use crate::{
     jwt,
@@ -346,6 +346,8 @@ pub struct Layer {
     /// Other terms for some of its keys. Of those for one key the first goes; exact ones before prefixes, longer prefixes
     /// before shorter ones, and all of these before ranges of addresses.
     pub overrides: Vec<Override>,
+    /// When it bans a key, and for how long.
+    pub ban: Option<Arc<BanRule>>,
 }
 
 /// A part of a layer's key.

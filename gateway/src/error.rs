@@ -58,6 +58,9 @@ pub(crate) enum Failure {
     /// A layer has no room.
     #[error("a limit is used up")]
     RateLimited(Box<RateLimited>),
+    /// A layer has banned the key. The layers of the fact are those that have; its decision was made without the store.
+    #[error("a key is banned")]
+    Banned(Box<RateLimited>),
     /// A layer refuses everything while its store is away.
     #[error("the store is away")]
     StoreAway {

@@ -7,6 +7,7 @@
 
 pub mod admin;
 pub mod app;
+mod bans;
 pub mod body;
 pub mod cli;
 pub mod client_addr;

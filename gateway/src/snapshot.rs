@@ -11,13 +11,14 @@ use std::{
 
 use http::{HeaderMap, Uri};
 use limiter_core::{
-    Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisOptions, RedisStore,
-    Store, StoreError, Timestamp,
+    BanSharing, Bans, Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisOptions,
+    RedisStore, Store, StoreError, Timestamp,
 };
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::{
+    bans::{self, Banning},
     config::{self, Config},
     cors::Cors,
     descriptor::Layers,
@@ -59,6 +60,10 @@ pub struct Shared {
     pub(crate) connections: Connections,
     /// Counts in place of a store that is away.
     fallback: Arc<Fallback>,
+    /// Who is banned.
+    pub(crate) bans: Arc<Bans>,
+    /// The store that bans are shared in.
+    sharing: Mutex<Option<(Weak<CounterStore>, Arc<BanSharing>)>>,
     stores: Mutex<Vec<Running>>,
     /// What is known of upstreams that shed.
     gates: Gates,
@@ -84,6 +89,8 @@ impl Shared {
             metrics: Arc::new(Metrics::new(started)),
             connections: Connections::default(),
             fallback: Arc::new(Fallback::new(FALLBACK_KEYS)),
+            bans: Arc::new(Bans::new(Arc::new(clock))),
+            sharing: Mutex::default(),
             stores: Mutex::default(),
             gates: Gates::default(),
             keys: Mutex::default(),
@@ -178,7 +185,29 @@ impl Shared {
         self.telemetry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells log, metrics and counters that `snapshot` runs from now on.
+    /// Bans by the layers of `snapshot`, which runs from now on, and shares them where its counters are.
+    pub(crate) fn apply_bans(&self, snapshot: &Snapshot) {
+        bans::apply(&self.bans, &snapshot.config.limits);
+        let mut sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |(store, _): &(Weak<_>, _)| std::ptr::eq(store.as_ptr(), Arc::as_ptr(&snapshot.store));
+        if sharing.as_ref().is_some_and(is_same) {
+            return;
+        }
+        // The old one first: it would say that nobody shares any more.
+        *sharing = None;
+        if let CounterStore::Redis(redis) = &*snapshot.store {
+            let shared = Arc::new(redis.share_bans(&self.bans));
+            *sharing = Some((Arc::downgrade(&snapshot.store), shared));
+        }
+    }
+
+    /// Who shares the bans with other gateways, if anybody does.
+    pub(crate) fn ban_sharing(&self) -> Option<Arc<BanSharing>> {
+        let sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        sharing.as_ref().map(|(_, sharing)| Arc::clone(sharing))
+    }
+
+    /// Tells log, metrics, counters and bans that `snapshot` runs from now on.
     pub fn applied(&self, snapshot: &Snapshot) {
         if let (CounterStore::Memory(memory), config::Store::Memory { max_keys }) =
             (&*snapshot.store, &snapshot.config.store)
@@ -186,6 +215,7 @@ impl Shared {
             memory.set_max_keys(*max_keys);
         }
         snapshot.shedding.apply();
+        self.apply_bans(snapshot);
         self.metrics.config_loaded(snapshot.built);
         if let Some(telemetry) = &*self.telemetry() {
             telemetry.reload(&snapshot.config.log);
@@ -320,6 +350,8 @@ pub struct Snapshot {
     pub router: Router,
     /// Which layers a request meets.
     pub layers: Arc<Layers>,
+    /// Those of them that ban.
+    pub(crate) banning: Option<Banning>,
     /// Decides over them.
     pub limiter: Limiter,
     /// Where their counters live.
@@ -395,6 +427,7 @@ impl Snapshot {
             version,
             built: shared.clock.now(),
             router: Router::new(&config.routes),
+            banning: Banning::new(&config.limits, &shared.bans),
             layers,
             limiter: Limiter::new(store.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>),
             store,

@@ -6,6 +6,7 @@
 //! store cannot: with a [`Fallback`], from this process's share of the quota.
 
 pub mod algorithm;
+pub mod ban;
 pub mod clock;
 mod decide;
 pub mod decision;
@@ -22,6 +23,7 @@ pub mod test_util;
 mod turn;
 
 pub use algorithm::{Algorithm, AlgorithmError, Rate};
+pub use ban::{Ban, BanEvent, BanEventKind, BanRule, BanRuleError, Bans, LayerBans};
 pub use clock::{Clock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Reading, Verdict, Wait};
 #[cfg(feature = "redis")]
@@ -31,6 +33,8 @@ pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
 pub use policy::{OnFailure, Policy, Role};
 pub use receipt::Receipt;
 #[cfg(feature = "redis")]
-pub use store::{Access, Address, RedisConfig, RedisOptions, RedisStore, RedisUrl, Servers, StoreObserver, Tls};
+pub use store::{
+    Access, Address, BanSharing, RedisConfig, RedisOptions, RedisStore, RedisUrl, Servers, StoreObserver, Tls,
+};
 pub use store::{Answer, Ask, Health, MemoryStore, Store, StoreError};
 pub use turn::Turn;

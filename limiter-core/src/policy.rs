@@ -165,7 +165,7 @@ impl Policy {
 }
 
 /// The name as text without a bare colon.
-fn escape(name: &str) -> Cow<'_, str> {
+pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     if !name.contains([':', '\\']) && !name.starts_with('~') {
         return name.into();
     }

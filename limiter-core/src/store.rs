@@ -13,8 +13,8 @@ pub use memory::MemoryStore;
 pub(crate) use owned::OwnedAsks;
 #[cfg(feature = "redis")]
 pub use redis::{
-    Access, Address, AddressError, ClientIdentity, PemProblem, RedisConfig, RedisOptions, RedisStore, RedisUrl,
-    Servers, StoreObserver, Tls, TlsError, UrlError,
+    Access, Address, AddressError, BanSharing, ClientIdentity, PemProblem, RedisConfig, RedisOptions, RedisStore,
+    RedisUrl, Servers, StoreObserver, Tls, TlsError, UrlError,
 };
 
 use smallvec::SmallVec;

@@ -1,4 +1,4 @@
-//! Calls that change something: `POST /api/reload`, `PUT /api/config`.
+//! Calls that change something: `POST /api/reload`, `PUT /api/config`, `DELETE /api/bans/…`.
 //!
 //! They are rare and may be large, so few are under way at once, and the body of one has bounds of size and time.
 
@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     error::Error,
     hint::black_box,
+    io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -20,7 +21,7 @@ use hyper::body::{Body, Bytes};
 use serde_json::{Map, Value, json};
 use tower::{ServiceBuilder, ServiceExt as _, util::BoxCloneSyncService};
 
-use super::{Answer, JSON, Running, problem, problem_with, respond};
+use super::{Answer, JSON, Running, bans, problem, problem_with, respond};
 use crate::{config, reload::ReloadOutcome};
 
 /// Each may hold a body of [`config::MAX_BYTES`]; reloads themselves run one after the other.
@@ -38,6 +39,8 @@ pub(super) enum Change {
     Reload,
     /// Replaces the file.
     Config,
+    /// Ends a ban.
+    Ban,
 }
 
 impl Change {
@@ -46,6 +49,7 @@ impl Change {
         match path {
             "/api/reload" => Some(Self::Reload),
             "/api/config" => Some(Self::Config),
+            _ if path.starts_with(bans::BANS) => Some(Self::Ban),
             _ => None,
         }
     }
@@ -55,6 +59,7 @@ impl Change {
         match self {
             Self::Reload => "POST /api/reload",
             Self::Config => "PUT /api/config",
+            Self::Ban => "DELETE /api/bans",
         }
     }
 
@@ -63,6 +68,7 @@ impl Change {
         match self {
             Self::Reload => "POST",
             Self::Config => "PUT",
+            Self::Ban => "DELETE",
         }
     }
 }
@@ -76,6 +82,7 @@ struct Broken;
 #[derive(Debug)]
 pub(super) struct Call {
     change: Change,
+    path: String,
     body: UnsyncBoxBody<Bytes, Broken>,
 }
 
@@ -111,8 +118,9 @@ where
             problem(StatusCode::FORBIDDEN, detail)
         }
         _ => {
+            let path = request.uri().path().to_owned();
             let body = request.into_body().map_err(|_| Broken).boxed_unsync();
-            let made = changes.oneshot(Call { change, body }).await;
+            let made = changes.oneshot(Call { change, path, body }).await;
             made.unwrap_or_else(|_| overloaded())
         }
     };
@@ -173,7 +181,7 @@ fn is_same(given: &[u8], token: &[u8]) -> bool {
 }
 
 async fn make(call: Call, running: Arc<dyn Running>) -> Answer {
-    let Call { change, body } = call;
+    let Call { change, path, body } = call;
     let bytes = match read(body, BODY_TIMEOUT).await {
         Ok(bytes) => bytes,
         Err(answer) => return answer,
@@ -183,21 +191,14 @@ async fn make(call: Call, running: Arc<dyn Running>) -> Answer {
         let outcome = match change {
             Change::Reload => Ok(running.reload()),
             Change::Config => running.replace_config(bytes.into()),
+            Change::Ban => return bans::lift(&*running, &path),
         };
-        (outcome, running.status().config_version)
+        tell(outcome, running.status().config_version)
     });
-    match made.await {
-        Ok((Ok(outcome), version)) => tell(&outcome, version),
-        Ok((Err(error), _)) => {
-            tracing::error!(%error, "the configuration file cannot be written");
-            let detail = format!("the configuration file cannot be written: {error}; nothing was changed");
-            problem(StatusCode::INTERNAL_SERVER_ERROR, &detail)
-        }
-        Err(error) => {
-            tracing::error!(%error, "a reload failed: a bug");
-            problem(StatusCode::INTERNAL_SERVER_ERROR, "the reload failed")
-        }
-    }
+    made.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "an admin call failed: a bug");
+        problem(StatusCode::INTERNAL_SERVER_ERROR, "the call failed")
+    })
 }
 
 async fn read(body: UnsyncBoxBody<Bytes, Broken>, within: Duration) -> Result<Bytes, Answer> {
@@ -214,7 +215,15 @@ async fn read(body: UnsyncBoxBody<Bytes, Broken>, within: Duration) -> Result<By
 }
 
 /// `version` is the one that runs.
-fn tell(outcome: &ReloadOutcome, version: u64) -> Answer {
+fn tell(outcome: io::Result<ReloadOutcome>, version: u64) -> Answer {
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            tracing::error!(%error, "the configuration file cannot be written");
+            let detail = format!("the configuration file cannot be written: {error}; nothing was changed");
+            return problem(StatusCode::INTERNAL_SERVER_ERROR, &detail);
+        }
+    };
     let word = outcome.kind().as_str();
     let members = |name: &str, list: Value| -> Map<String, Value> {
         [("outcome", json!(word)), ("version", json!(version)), (name, list)]
@@ -222,9 +231,9 @@ fn tell(outcome: &ReloadOutcome, version: u64) -> Answer {
             .into_iter()
             .collect()
     };
-    match outcome {
+    match &outcome {
         ReloadOutcome::Unchanged | ReloadOutcome::Applied { .. } => {
-            let version = if let ReloadOutcome::Applied { version } = outcome {
+            let version = if let ReloadOutcome::Applied { version } = &outcome {
                 *version
             } else {
                 version

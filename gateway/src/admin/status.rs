@@ -82,7 +82,7 @@ impl Serialize for Status {
 }
 
 /// In UTC, with as many digits below the second as there are.
-fn rfc_3339(at: Timestamp) -> String {
+pub(super) fn rfc_3339(at: Timestamp) -> String {
     let micros = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_microsecond(micros)
         .unwrap_or(jiff::Timestamp::MAX)

@@ -58,6 +58,23 @@ impl Running for Fake {
         ReloadOutcome::Applied { version: 4 }
     }
 
+    fn bans(&self) -> Vec<Ban> {
+        vec![Ban {
+            limit: "ip".into(),
+            key: "2001:db8::/64".into(),
+            until: START,
+            left: Duration::from_millis(59_001),
+        }]
+    }
+
+    fn lift_ban(&self, limit: &str, key: &str) -> Result<bool, StoreError> {
+        match (limit, key) {
+            ("ip", "2001:db8::/64") => Ok(true),
+            ("ip", "away") => Err(StoreError::Timeout),
+            _ => Ok(false),
+        }
+    }
+
     fn replace_config(&self, bytes: Vec<u8>) -> io::Result<ReloadOutcome> {
         match &bytes[..] {
             b"same" => Ok(ReloadOutcome::Unchanged),
@@ -310,4 +327,25 @@ async fn more_changes_than_a_few_at_once_are_sent_away() {
         assert_eq!(waiting.await.unwrap(), 200);
     }
     assert_eq!(reload().await.unwrap(), 200);
+}
+
+#[tokio::test]
+async fn bans_are_listed_and_lifted() {
+    let admin = admin(Fake::default());
+    let (status, body) = get(&admin, "/api/bans").await;
+    assert_eq!(status, 200);
+    let until = "2026-11-30T12:00:00Z";
+    assert_eq!(
+        body,
+        json!([{"limit": "ip", "key": "2001:db8::/64", "until": until, "seconds_left": 60}])
+    );
+    let lift = async |path: &str| {
+        let request = Request::delete(path).body(Full::<Bytes>::default()).unwrap();
+        admin.answer(request, client()).await.status().as_u16()
+    };
+    assert_eq!(lift("/api/bans/ip/2001:db8::%2F64").await, 204);
+    assert_eq!(lift("/api/bans/ip/203.0.113.7").await, 404);
+    assert_eq!(lift("/api/bans").await, 405, "not all at once");
+    assert_eq!(lift("/api/bans/ip").await, 404);
+    assert_eq!(lift("/api/bans/ip/away").await, 503);
 }

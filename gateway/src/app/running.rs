@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use arc_swap::ArcSwap;
-use limiter_core::Clock;
+use limiter_core::{Ban, Clock, StoreError};
 
 use crate::{
     admin::{self, Admin, Running, Status},
@@ -84,5 +84,16 @@ impl Running for Gateway {
 
     fn replace_config(&self, bytes: Vec<u8>) -> io::Result<ReloadOutcome> {
         self.reloader.replace(bytes)
+    }
+
+    fn bans(&self) -> Vec<Ban> {
+        self.shared.bans.list()
+    }
+
+    fn lift_ban(&self, limit: &str, key: &str) -> Result<bool, StoreError> {
+        match self.shared.ban_sharing() {
+            Some(sharing) => self.shared.control.block_on(sharing.lift(limit, key)),
+            None => Ok(self.shared.bans.lift(limit, key)),
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! is only used when nothing was wrong anywhere, so the stand-ins for wrong values are never seen.
 
 mod algorithm;
+mod ban;
 mod charging;
 mod context;
 mod fixed_window;

@@ -22,7 +22,7 @@ pub(super) use leaves::{
     Address, Cidr, CostText, FileName, Flag, KeyText, KeysUrl, MediaType, Name, Origin, PathText, Rank, RedisUrl, Size,
     Span, Text, Url, Verb, Whole, Word,
 };
-pub(super) use limit::{Limit, Match, Override};
+pub(super) use limit::{Ban, Limit, Match, Override};
 pub(super) use parameters::Parameters;
 pub(super) use responses::{Cors, Rejection, RejectionBody, Responses};
 pub(super) use store::{Redis, Store};

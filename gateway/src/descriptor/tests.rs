@@ -68,6 +68,7 @@ fn layer(key: Vec<KeyPart>) -> config::Layer {
         charged_statuses: Vec::new(),
         rejection: None,
         overrides: Vec::new(),
+        ban: None,
     }
 }
 

@@ -5,6 +5,7 @@ use limiter_core::{Checking, FallbackDecision, Outcome, Role, StoreError, Timest
 use smallvec::SmallVec;
 
 use crate::{
+    bans::Watched,
     descriptor::{Descriptor, Facts, KeyError, LayerId},
     error::{BadRequest, Failure, LayerIds, RateLimited},
     exchange::Owed,
@@ -16,11 +17,13 @@ use crate::{
 };
 
 /// A question that is under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Check {
     layers: LayerIds,
     /// The limiter's answer, and when it was asked; `None` where there was nothing to ask.
     checking: Option<(Checking, Timestamp)>,
+    /// Its keys at the layers that ban.
+    watched: Watched,
 }
 
 /// What the fields of an answer are written from. Empty where no layer applied, or none could be asked.
@@ -45,10 +48,7 @@ impl Check {
     /// Asks. What `facts` borrows is free again when this returns.
     pub(crate) fn start(worker: &Worker, snapshot: &Snapshot, facts: &Facts<'_>) -> Result<Self, Failure> {
         if snapshot.layers.is_empty() {
-            return Ok(Self {
-                layers: LayerIds::new(),
-                checking: None,
-            });
+            return Ok(Self::default());
         }
         let descriptor = &mut *worker.descriptor.borrow_mut();
         snapshot
@@ -66,16 +66,17 @@ impl Check {
         for &layer in descriptor.skipped() {
             count(snapshot, layer, LimitOutcome::Skipped);
         }
-        Ok(Self::ask(worker, snapshot, descriptor))
+        let watched = watch(worker, snapshot, descriptor)?;
+        Ok(Self {
+            watched,
+            ..Self::ask(worker, snapshot, descriptor)
+        })
     }
 
     fn ask(worker: &Worker, snapshot: &Snapshot, descriptor: &Descriptor) -> Self {
         let applied = descriptor.applied();
         if applied.is_empty() {
-            return Self {
-                layers: LayerIds::new(),
-                checking: None,
-            };
+            return Self::default();
         }
         let asks: SmallVec<[Ask<'_>; 8]> = applied
             .iter()
@@ -89,6 +90,7 @@ impl Check {
         Self {
             layers: applied.iter().map(|applied| applied.layer).collect(),
             checking: Some((snapshot.limiter.check(&asks), at)),
+            watched: Watched::default(),
         }
     }
 
@@ -113,34 +115,49 @@ impl Check {
         match outcome {
             Outcome::Decided(mut decision) => {
                 *owed = Owed::of(&mut decision, &self.layers);
-                let mut fact = RateLimited {
+                let fact = RateLimited {
                     layers: self.layers,
                     decision,
                     at,
                 };
-                record(&fact, snapshot, fact.layers.len(), tried);
-                keep_enforced(&mut fact, snapshot);
-                verdict(fact, snapshot)
+                let shared = fact.layers.len();
+                judge(fact, shared, &self.watched, snapshot, tried)
             }
             Outcome::Fallback { error, mut decision } => {
                 if let FallbackDecision::Local { decision, .. } = &mut decision {
                     *owed = Owed::of(decision, &self.layers);
                 }
-                fallback(&self.layers, error, decision, at, snapshot, tried)
+                let (fact, shared) = fallback(&self.layers, error, decision, at, snapshot)?;
+                judge(fact, shared, &self.watched, snapshot, tried)
             }
         }
     }
 }
 
-/// What the failure policies of the layers say, since the store cannot answer.
+/// The keys of the layers that ban, unless one of them is banned: then nobody else is asked.
+fn watch(worker: &Worker, snapshot: &Snapshot, descriptor: &Descriptor) -> Result<Watched, Failure> {
+    let Some(banning) = &snapshot.banning else {
+        return Ok(Watched::default());
+    };
+    let (applied, layers) = (descriptor.applied(), &snapshot.layers);
+    if let Some(fact) = banning.find(applied, layers, worker.now()) {
+        for layer in &fact.layers {
+            count(snapshot, layer.index(), LimitOutcome::Banned);
+        }
+        return Err(Failure::Banned(Box::new(fact)));
+    }
+    Ok(banning.watch(applied, layers))
+}
+
+/// What the failure policies of the layers say, since the store cannot answer; and how many of the layers, at the
+/// beginning, the store decided.
 fn fallback(
     asked: &LayerIds,
     error: StoreError,
     decision: FallbackDecision,
     at: Timestamp,
     snapshot: &Snapshot,
-    tried: &mut Vec<LayerId>,
-) -> Result<Passed, Failure> {
+) -> Result<(RateLimited, usize), Failure> {
     match decision {
         FallbackDecision::Closed { by } => {
             let layer = asked.get(by).map_or(0, |layer| layer.index());
@@ -158,12 +175,23 @@ fn fallback(
                 }
             }
             let layers = decided.iter().filter_map(|&at| asked.get(at).copied()).collect();
-            let mut fact = RateLimited { layers, decision, at };
-            record(&fact, snapshot, shared, tried);
-            keep_enforced(&mut fact, snapshot);
-            verdict(fact, snapshot)
+            Ok((RateLimited { layers, decision, at }, shared))
         }
     }
+}
+
+/// Counts what was decided, and says what becomes of the request.
+fn judge(
+    mut fact: RateLimited,
+    shared: usize,
+    watched: &Watched,
+    snapshot: &Snapshot,
+    tried: &mut Vec<LayerId>,
+) -> Result<Passed, Failure> {
+    record(&fact, snapshot, shared, tried);
+    keep_enforced(&mut fact, snapshot);
+    watched.count(&fact);
+    verdict(fact, snapshot)
 }
 
 fn verdict(fact: RateLimited, snapshot: &Snapshot) -> Result<Passed, Failure> {

@@ -25,6 +25,7 @@ static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 const BLANK: &str = "about:blank";
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 /// What a client that meets a passing trouble is told to wait: breakers and stores are tried again each second.
@@ -140,6 +141,7 @@ fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
             plain(StatusCode::BAD_REQUEST, Some(detail))
         }
         Failure::RateLimited(refusal) => refused(exchange, refusal),
+        Failure::Banned(refusal) => banned(exchange, refusal),
         Failure::StoreAway { layer, .. } => {
             exchange.refused_by = u16::try_from(layer).ok();
             passing(format!(
@@ -214,6 +216,19 @@ fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
         }
     }
     problem.refusal = Some(refusal);
+    problem
+}
+
+/// As a refusal, but for what is said of it.
+fn banned(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
+    let mut problem = refused(exchange, refusal);
+    let name = exchange.refused_by.map(|layer| layer_name(exchange, layer.into()));
+    problem.kind = ABNORMAL_USAGE;
+    if let (Some(name), Some(secs)) = (name, problem.retry_after) {
+        problem.detail = Some(format!(
+            "limit {name:?} was exceeded too often: refused for a time; retry in {secs} s"
+        ));
+    }
     problem
 }
 

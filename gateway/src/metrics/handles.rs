@@ -121,6 +121,8 @@ pub enum LimitOutcome {
     Allowed,
     /// It had no room.
     Denied,
+    /// The key is banned: nobody was asked.
+    Banned,
     /// It had no room, and is a shadow: it would have refused.
     ShadowDenied,
     /// Its candidate had no room, and would have refused in its place.
@@ -134,9 +136,10 @@ pub enum LimitOutcome {
 }
 
 impl LimitOutcome {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Allowed,
         Self::Denied,
+        Self::Banned,
         Self::ShadowDenied,
         Self::CandidateDenied,
         Self::Skipped,
@@ -148,6 +151,7 @@ impl LimitOutcome {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
+            Self::Banned => "banned",
             Self::ShadowDenied => "shadow_denied",
             Self::CandidateDenied => "candidate_denied",
             Self::Skipped => "skipped",

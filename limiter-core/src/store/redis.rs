@@ -25,6 +25,7 @@ use crate::{clock::Clock, decision::Decision, fallback::Fallback, settlement::Se
 
 mod answer;
 mod asker;
+mod bans;
 mod beat;
 mod breaker;
 mod call;
@@ -44,6 +45,7 @@ mod server_clock;
 mod tls;
 mod url;
 
+pub use bans::BanSharing;
 pub use config::{Access, Address, AddressError, RedisConfig, Servers};
 pub use tls::{ClientIdentity, PemProblem, Tls, TlsError};
 pub use url::{RedisUrl, UrlError};

@@ -12,6 +12,7 @@ use super::{
     },
     Names,
     algorithm::algorithm,
+    ban::ban,
     charging::{can_give_back, charge, cost, fits},
     context::{Context, name},
     key::key,
@@ -91,6 +92,7 @@ fn layer(
     }
     let on_store_failure = cx.word(&place.key("on_store_failure"), &raw.on_store_failure, ON_FAILURE);
     let rejection = rejection(&place.key("rejection"), &raw.rejection, &around.upstreams, cx);
+    let ban = ban(&place.key("ban"), &raw.ban, cx);
     unbuilt(place, raw, cx);
     let charge = charge(place, raw, cx);
     let policy = algorithm.zip(charge.as_ref()).map(|(algorithm, (role, statuses))| {
@@ -124,6 +126,7 @@ fn layer(
         candidate,
         rejection,
         overrides,
+        ban,
     })
 }
 

@@ -1,12 +1,12 @@
 //! `limits`: a layer, and the mappings in it.
 
 use super::{
-    Cidr, Definitions, FileName, Flag, KeyText, Name, PathText, Text, Verb, Word,
+    Cidr, Definitions, FileName, Flag, KeyText, Name, PathText, Span, Text, Verb, Word,
     charging::{Charge, Cost},
     declare::mapping,
     describe::Facts,
     field::{self, Field, Mapping, Named, OneOrMany, Shape, Short},
-    leaves::CostText,
+    leaves::{CostText, Whole},
     parameters::{ALGORITHMS, Parameters},
     responses::Rejection,
 };
@@ -55,7 +55,24 @@ mapping! {
         /// Another algorithm, or other parameters, tried out beside the layer: counted on the same requests as if it stood
         /// in its place, and never enforced. Not for keys with `overrides`.
         candidate: Candidate { otherwise: "none", example: "{algorithm: fixed_window, limit: 100, window: 1m}" },
-    } later [lease, ban]
+        /// Keys that it refuses too often are banned: refused outright for a time, by all gateways, before any layer is asked.
+        /// Not of a layer in the shadow, which refuses nothing.
+        ban: Ban { otherwise: "none", example: "{after: 20, within: 1m, for: [1m, 10m, 1h]}" },
+    } later [lease]
+}
+
+mapping! {
+    /// `limits[].ban`.
+    Ban: "a mapping with `after`, `within` and `for`" {
+        /// Refusals of a key that lead to a ban.
+        after: Whole { range: (1, 1_000_000), required: true, example: "20" },
+        /// The time within which they come; at most 3650 days.
+        within: Span { required: true, example: "1m" },
+        /// How long a ban lasts; at most 3650 days. A list, of at most 16, is the ladder for who offends again: each new ban
+        /// lasts for the next time, and the last one repeats. A rung is lost for each time, as long as the last ban, that
+        /// passes after it without a new one.
+        r#for: OneOrMany<Span> { required: true, example: "[1m, 10m, 1h]" },
+    } later []
 }
 
 mapping! {

@@ -119,6 +119,9 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
             limit["cost"] = cost;
             documents.push(("Cost", "/limits/0/cost", json!({"limits": [limit]})));
         }
+        let mut banning = limit.clone();
+        banning["ban"] = json!({"after": 1, "within": "1s", "for": "1s"});
+        documents.push(("Ban", "/limits/0/ban", json!({"limits": [banning]})));
         let mut settled = limit.clone();
         settled["charge"] = json!({"status": 401});
         documents.push(("Charge", "/limits/0/charge", json!({"limits": [settled]})));

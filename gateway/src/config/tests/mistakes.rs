@@ -146,9 +146,27 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
     key: ip
     algorithm: token_bucket
     rate: 5/s
-    ban: {after: 3, within: 1m, for: 1h}
+    lease: {size: 1%}
 ",
-        "6:5: limits[0].ban: `ban` is not supported by this version yet",
+        "6:5: limits[0].lease: `lease` is not supported by this version yet",
+    ),
+    (
+        "bans",
+        "limits:
+  - {name: a, key: ip, algorithm: token_bucket, rate: 5/s, ban: {afer: 3}}
+  - {name: b, key: ip, algorithm: token_bucket, rate: 5/s, ban: {after: 0, within: 0s, for: []}}
+  - {name: c, key: ip, algorithm: token_bucket, rate: 5/s, ban: {after: 3, within: 4000d, for: [1m, 10]}}
+  - {name: d, key: ip, algorithm: token_bucket, rate: 5/s, ban: 15m}
+",
+        "2:60: limits[0].ban.within: is missing, expected a duration such as `250ms`, `10s` or `1h`
+2:60: limits[0].ban.for: is missing, expected a duration such as `10m`, or a list of these
+2:66: limits[0].ban.afer: unknown key, did you mean `after`?
+3:73: limits[1].ban.after: 0 is out of range, expected 1 to 1000000
+3:84: limits[1].ban.within: must be more than 0
+3:93: limits[1].ban.for: is empty, expected at least one duration
+4:84: limits[2].ban.within: 4000d is too long, expected at most 3650d
+4:101: limits[2].ban.for[1]: 10 has no unit, expected a duration such as `10s`
+5:65: limits[3].ban: is a text, expected a mapping with `after`, `within` and `for`",
     ),
     (
         "section of a later version",

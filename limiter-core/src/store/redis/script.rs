@@ -62,6 +62,11 @@ impl Script {
         Self::from_text(include_str!("../../../lua/beat.lua").to_owned())
     }
 
+    /// What counts refusals, and bans.
+    pub(crate) fn ban() -> Self {
+        Self::from_text(include_str!("../../../lua/ban.lua").to_owned())
+    }
+
     fn from_text(text: String) -> Self {
         let sha1 = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha1 }
