@@ -1,5 +1,6 @@
 //! What is right, but hardly what was meant. Only what is certain is told.
 
+mod priority;
 mod reach;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ const LARGE_LOG: u64 = 10_000;
 pub(super) fn find(raw: &raw::Config, config: &Config, cx: &mut Context<'_>) {
     trusted_proxies(raw, config, cx);
     open_for_all(raw, config, cx);
+    priority::without_effect(raw, config, cx);
     let Some(list) = raw.limits.value() else { return };
     let limits = Place::Root.key("limits");
     let mut routes = Routes::new(&config.routes);

@@ -136,6 +136,7 @@ impl Gradient {
     pub(super) fn set_bounds(&mut self, bounds: Bounds) {
         self.bounds = bounds;
         self.limit = self.bounded(self.limit);
+        self.anchor = self.bounded(self.anchor);
     }
 
     /// How many requests may be in flight. Within the bounds.

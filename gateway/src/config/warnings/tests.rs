@@ -229,3 +229,19 @@ fn queues_that_take_in_less_than_they_say() {
         "1:90: limits.max_delay: nothing waits with `delay: false`: this has no effect"
     );
 }
+
+#[test]
+fn priorities_that_order_nothing() {
+    let upstreams = "upstreams: {u: {endpoints: http://127.0.0.1:1}, v: {endpoints: http://127.0.0.1:2, \
+                     adaptive_concurrency: {}}}\n";
+    let routes = "routes: [{path: /u, upstream: u, priority: 1}, {path: /v, upstream: v, priority: 2}, {path: /w, \
+                  upstream: u}]\n";
+    let message = "orders who is shed, and nothing of this route is, without `adaptive_concurrency` of its upstream: this \
+                   has no effect";
+    assert_eq!(
+        told(&format!("{upstreams}{routes}")),
+        format!("2:44: routes[0].priority: {message}")
+    );
+    let degraded = "responses: {rejection: {upstream: v}}\n";
+    assert_eq!(told(&format!("{upstreams}{routes}{degraded}")), "");
+}
