@@ -62,7 +62,11 @@ pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timest
                     && refusals.first.is_none()
                     && let Some(own) = layer.algorithm.turn(counter, taken)
                 {
-                    Turn::add(&mut turn, at, taken, own);
+                    if layer.gives_back {
+                        Turn::wait(&mut turn, own.0);
+                    } else {
+                        Turn::add(&mut turn, at, taken, own);
+                    }
                 }
             }
             let reading = read(layer, counter, fits, taken, now);

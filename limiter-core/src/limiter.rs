@@ -131,7 +131,8 @@ impl Limiter {
     }
 
     /// A request that was to wait for its turn leaves before it has come. Its units go back to each queue in which
-    /// nobody stands behind it; to the others nothing does, for whoever is behind has a turn already.
+    /// nobody stands behind it; to the others nothing does, for whoever is behind has a turn already. What it was charged in layers that give back is
+    /// on its receipt.
     pub fn leave(&self, turn: Turn) {
         let (shared, local) = turn.into_claims();
         if !shared.is_empty() {

@@ -47,6 +47,12 @@ impl Turn {
         self.delay
     }
 
+    /// A layer was charged, whose turn comes after `delay`, and whose units go back another way.
+    pub(crate) fn wait(turn: &mut Option<Box<Self>>, delay: Duration) {
+        let turn = turn.get_or_insert_with(|| Box::new(Self::none()));
+        turn.delay = turn.delay.max(delay);
+    }
+
     /// A layer was charged `units`, whose turn comes after `delay`.
     pub(crate) fn add(
         turn: &mut Option<Box<Self>>,

@@ -160,3 +160,42 @@ async fn a_reload_in_between_settles_what_was_charged() {
         }
     }
 }
+
+/// A request that waits for a token was charged it; it is given back once, and not again for having had no answer.
+#[tokio::test]
+async fn who_leaves_while_it_waits_is_given_back_once() {
+    let holding = Holding::start().await;
+    let redis = Redis::start().await;
+    let layer =
+        "{name: l, key: global, charge: {status: 401}, algorithm: token_bucket, rate: 1/h, burst: 2, max_wait: 1h}";
+    let settings = holding.behind(layer);
+    for settings in [settings.clone(), settings.counting_in(&redis, "waits")] {
+        let gateway = Gateway::with(&settings).start().await;
+        let waiting = async |count: f64| {
+            wait_for(DEADLINE, "those who wait", || async {
+                gateway.metric("gateway_waiting_requests", &[]).await == count
+            })
+            .await;
+        };
+        for _ in 0..2 {
+            assert_eq!(gateway.client().get("/?status=401").await.status, 401);
+        }
+        for _ in 0..2 {
+            // In Redis, what is given back is on its way.
+            let leaves = loop {
+                let mut comes = Raw::connect(gateway.address()).await;
+                comes.send(get("/").to_bytes()).await.unwrap();
+                let waits = tokio::select! {
+                    () = waiting(1.0) => true,
+                    refused = comes.response_to("GET") => !refused.unwrap().denied(),
+                };
+                if waits {
+                    break comes;
+                }
+            };
+            assert!(gateway.client().get("/").await.denied(), "one may wait");
+            drop(leaves);
+            waiting(0.0).await;
+        }
+    }
+}

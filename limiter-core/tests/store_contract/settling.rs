@@ -112,6 +112,27 @@ async fn only_what_was_taken_is_on_the_receipt() {
     }
 }
 
+/// It has a turn, and a receipt: both are given back, but not twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_before_its_turn_is_given_back_once() {
+    let rate = Rate { units: 1, per: SECOND };
+    let bucket = TokenBucket::new(rate, 10).unwrap().with_max_wait(100 * SECOND).unwrap();
+    for world in World::each().await {
+        let limiter = world.limiter();
+        let policy = Arc::new(Policy::clone(&policy("waits", bucket.clone())).giving_back());
+        for _ in 0..2 {
+            charged(&limiter, &policy, 10).await;
+        }
+        let decision = check(&limiter, &[(&policy, 5)]).await;
+        let turn = decision.turn.unwrap();
+        assert!(!turn.delay().is_zero());
+        limiter.leave(*turn);
+        limiter.settle(*decision.receipt.unwrap(), |_, _| 0);
+        world.clock.advance(11 * SECOND);
+        world.leaves(&policy, 1).await;
+    }
+}
+
 /// Each layer has a slot of its own, and so a server and a time of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_over_several_slots_is_settled_in_each() {
