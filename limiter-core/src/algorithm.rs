@@ -1,4 +1,4 @@
-//! The five algorithms, as pure arithmetic on whole numbers: the reference for the scripts in `lua/`.
+//! The algorithms, as pure arithmetic on whole numbers: the reference for the scripts in `lua/`.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use crate::clock::Timestamp;
 
 mod bucket;
 mod calendar;
+mod concurrency;
 mod counter;
 #[cfg(feature = "redis")]
 mod divided;
@@ -21,6 +22,10 @@ mod token_bucket;
 
 pub(crate) use bucket::Bucket;
 pub use calendar::{Calendar, Zone};
+#[cfg(feature = "redis")]
+pub(crate) use concurrency::Lease;
+pub(crate) use concurrency::Slots;
+pub use concurrency::{Concurrency, LEASE_DEFAULT, LEASE_MAX, LEASE_MIN};
 pub(crate) use counter::Counter;
 pub use error::AlgorithmError;
 pub(crate) use fixed_window::Window;
@@ -58,9 +63,17 @@ pub enum Algorithm {
     SlidingWindowLog(SlidingWindowLog),
     /// Counters of sub-windows, the oldest weighed.
     SlidingWindowCounter(SlidingWindowCounter),
+    /// Units in flight at once: what is taken is held until it is given back.
+    Concurrency(Concurrency),
 }
 
 impl Algorithm {
+    /// Whether what is taken is held until it is given back, and comes back by no passing of time.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        matches!(self, Self::Concurrency(_))
+    }
+
     /// Two letters that begin the names of its counters.
     #[must_use]
     pub fn tag(&self) -> &'static str {
@@ -70,6 +83,7 @@ impl Algorithm {
             Self::FixedWindow(_) => "fw",
             Self::SlidingWindowLog(_) => "sl",
             Self::SlidingWindowCounter(_) => "sc",
+            Self::Concurrency(_) => "co",
         }
     }
 
@@ -82,6 +96,7 @@ impl Algorithm {
             Self::FixedWindow(_) => "fixed_window",
             Self::SlidingWindowLog(_) => "sliding_window_log",
             Self::SlidingWindowCounter(_) => "sliding_window_counter",
+            Self::Concurrency(_) => "concurrency",
         }
     }
 
@@ -94,11 +109,12 @@ impl Algorithm {
             Self::FixedWindow(a) => a.limit(),
             Self::SlidingWindowLog(a) => a.limit(),
             Self::SlidingWindowCounter(a) => a.limit(),
+            Self::Concurrency(a) => a.limit(),
         }
     }
 
     /// The time in which `limit` comes back: the window ([nominal](Calendar::nominal), if a calendar's), or the time in which an empty bucket fills, in whole seconds
-    /// rounded up.
+    /// rounded up. Zero where that is not a matter of time.
     #[must_use]
     pub fn window(&self) -> Duration {
         match self {
@@ -107,6 +123,7 @@ impl Algorithm {
             Self::FixedWindow(a) => a.window(),
             Self::SlidingWindowLog(a) => a.window(),
             Self::SlidingWindowCounter(a) => a.window(),
+            Self::Concurrency(_) => Duration::ZERO,
         }
     }
 }
@@ -155,6 +172,7 @@ impl Algorithm {
             Self::FixedWindow(a) => a.parameters(about.as_micros()),
             Self::SlidingWindowCounter(a) => smallvec::smallvec![a.limit(), a.grid().window, a.grid().buckets],
             Self::SlidingWindowLog(a) => smallvec::smallvec![a.limit(), micros(a.window())],
+            Self::Concurrency(a) => smallvec::smallvec![a.limit(), micros(a.lease())],
         }
     }
 
@@ -168,6 +186,7 @@ impl Algorithm {
             // The newest sub-window has to leave the window as a whole.
             Self::SlidingWindowCounter(a) => a.grid().window + a.grid().window.div_ceil(a.grid().buckets),
             Self::SlidingWindowLog(a) => micros(a.window()),
+            Self::Concurrency(a) => micros(a.lease()),
         }
     }
 }
@@ -186,7 +205,8 @@ from!(
     LeakyBucket,
     FixedWindow,
     SlidingWindowLog,
-    SlidingWindowCounter
+    SlidingWindowCounter,
+    Concurrency
 );
 
 /// `units` per `per`.

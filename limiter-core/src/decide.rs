@@ -85,6 +85,7 @@ pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timest
         readings,
         turn,
         receipt,
+        held: None,
     }
 }
 

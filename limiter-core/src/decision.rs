@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::{receipt::Receipt, turn::Turn};
+use crate::{held::Held, receipt::Receipt, turn::Turn};
 
 /// Layers kept without a heap allocation.
 pub(crate) const INLINE_LAYERS: usize = 8;
@@ -20,6 +20,8 @@ pub struct Decision {
     pub turn: Option<Box<Turn>>,
     /// What was charged in layers that [give back](crate::Policy::gives_back); `None` where nothing was.
     pub receipt: Option<Box<Receipt>>,
+    /// The slots that it takes in limits of concurrency, where it takes any.
+    pub held: Option<Box<Held>>,
 }
 
 impl Decision {
@@ -30,6 +32,7 @@ impl Decision {
             readings: SmallVec::new(),
             turn: None,
             receipt: None,
+            held: None,
         }
     }
 }

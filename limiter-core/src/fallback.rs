@@ -47,6 +47,8 @@ use crate::{
     clock::{Clock, MonotonicClock, Timestamp},
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS, Verdict},
+    held::{Held, Keeper},
+    holdings::Holdings,
     policy::{OnFailure, Policy},
     receipt::Receipt,
     settlement::Settlement,
@@ -78,6 +80,8 @@ pub struct Fallback {
     /// Counters of the whole, as they were last seen.
     seen: MemoryStore,
     ledger: Ledger,
+    /// What requests hold of limits of concurrency, whoever decided.
+    holdings: Arc<Holdings>,
     /// Until this time, in µs of ours, other gateways may not have found the server yet.
     apart_until: AtomicU64,
 }
@@ -130,6 +134,7 @@ impl Fallback {
             seen: own.sibling(max_keys),
             own,
             ledger: Ledger::new(ACCOUNTS_MAX),
+            holdings: Arc::default(),
             apart_until: AtomicU64::new(0),
         }
     }
@@ -162,7 +167,8 @@ impl Fallback {
 
     /// The server answered that `counter` is what is used of `policy`'s whole quota.
     pub(crate) fn saw(&self, policy: &Arc<Policy>, key: &str, counter: &Counter) {
-        if policy.on_failure() != OnFailure::Local {
+        // What others hold says nothing of our share, and what we hold we know.
+        if policy.on_failure() != OnFailure::Local || policy.algorithm().holds() {
             return;
         }
         let (algorithm, fingerprint) = (policy.algorithm(), self.own.fingerprint(policy, key));
@@ -210,10 +216,13 @@ impl Fallback {
             for (((ask, layer), name), counter) in asks.iter().zip(&layers).zip(&names).zip(&mut *counters) {
                 self.raise(ask.policy, layer.algorithm, *name, counter, by, now);
             }
+            self.show_held(asks, counters);
             let seeds: PerLayer<Option<Counter>> = counters.iter().map(seed).collect();
-            let decision = decide(&layers, counters, now);
+            let mut decision = decide(&layers, counters, now);
             let charges = asks.iter().zip(&names).zip(seeds).zip(layers.iter().zip(&*counters));
-            let charges = charges.zip(&decision.readings).filter(|(_, reading)| reading.taken > 0);
+            let charges = charges
+                .zip(&decision.readings)
+                .filter(|((((ask, _), _), _), reading)| reading.taken > 0 && !ask.policy.algorithm().holds());
             let charges = charges.map(|((((ask, name), seed), (layer, counter)), reading)| Charge {
                 fingerprint: *name,
                 policy: ask.policy,
@@ -224,9 +233,35 @@ impl Fallback {
             });
             if owed {
                 self.ledger.charge(charges, now);
+                self.hold(asks, &mut decision);
             }
+            forget_held(counters);
             decision
         })
+    }
+
+    /// What requests hold counts, whoever admitted them.
+    fn show_held(&self, asks: &[Ask<'_>], counters: &mut [Counter]) {
+        for (ask, counter) in asks.iter().zip(counters) {
+            if let Counter::Slots(slots) = counter {
+                slots.held = self.holdings.slots(ask.policy, ask.key);
+            }
+        }
+    }
+
+    /// What was taken is held, and known before anybody else can ask.
+    fn hold(&self, asks: &[Ask<'_>], decision: &mut Decision) {
+        for (ask, reading) in asks.iter().zip(&decision.readings) {
+            if reading.taken > 0 && ask.policy.algorithm().holds() {
+                self.holdings.take(ask.policy, ask.key, reading.taken);
+            }
+        }
+        Held::claim(decision, asks, || Keeper::Process(Arc::clone(&self.holdings)));
+    }
+
+    /// What requests hold in this process.
+    pub(crate) fn holdings(&self) -> &Arc<Holdings> {
+        &self.holdings
     }
 
     /// Sees to it that a share's counter is not below its part of what was last seen.
@@ -300,6 +335,15 @@ impl Fallback {
     }
 }
 
+/// What is held is known elsewhere: no counter of it is kept.
+fn forget_held(counters: &mut [Counter]) {
+    for counter in counters {
+        if let Counter::Slots(slots) = counter {
+            slots.held = 0;
+        }
+    }
+}
+
 /// What the ledger keeps of a counter as it was before the first charge.
 fn seed(counter: &Counter) -> Option<Counter> {
     match counter {
@@ -344,7 +388,10 @@ impl Store for Fallback {
 
     /// Settles our shares. What is owed follows from them.
     fn settle(&self, settlements: Vec<Settlement>) {
-        for Settlement { policy, key, change } in settlements {
+        for Settlement {
+            policy, key, change, ..
+        } in settlements
+        {
             let share = self.shares.of(&policy, self.live(), 1);
             self.own.settle_one(self.own.fingerprint(&policy, &key), &share, change);
         }
@@ -355,7 +402,9 @@ impl Store for Fallback {
     fn settle_charged(&self, charges: Vec<(Timestamp, Settlement)>) -> Vec<Settlement> {
         let is_the_server_s = |charge: (Timestamp, Settlement)| {
             let (at, settlement) = charge;
-            let Settlement { policy, key, change } = &settlement;
+            let Settlement {
+                policy, key, change, ..
+            } = &settlement;
             let share = self.shares.of(policy, self.live(), 1);
             let name = self.own.fingerprint(policy, key);
             let corrected = self.own.settle_and(name, &share, *change, |counter, now| {

@@ -12,6 +12,9 @@ mod decide;
 pub mod decision;
 #[cfg(feature = "redis")]
 pub mod fallback;
+mod held;
+#[cfg(feature = "redis")]
+mod holdings;
 pub mod key;
 pub mod limiter;
 pub mod policy;
@@ -28,6 +31,7 @@ pub use clock::{Clock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Reading, Verdict, Wait};
 #[cfg(feature = "redis")]
 pub use fallback::{Debt, Fallback};
+pub use held::Held;
 pub use key::{Key, KeyHasher, Part};
 pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
 pub use policy::{OnFailure, Policy, Role};

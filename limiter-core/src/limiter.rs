@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use crate::{
     decision::{Decision, INLINE_LAYERS, Verdict},
+    held::{Held, Keeper},
     policy::OnFailure,
     receipt::Receipt,
     store::{Answer, Ask, OwnedAsks, Partly, Store, StoreError},
@@ -105,6 +106,7 @@ impl Limiter {
             Answer::Ready(Ok(mut decision)) => {
                 claim(&mut decision, asks, Home::Store);
                 Receipt::merge(&mut decision.receipt, held);
+                Held::claim(&mut decision, asks, || Keeper::Store(Arc::clone(&self.store)));
                 Checking::Ready(Outcome::Decided(decision))
             }
             Answer::Ready(Err(error)) => self.fall_back(asks, error),
@@ -180,6 +182,7 @@ impl Limiter {
                     Answer::Ready(mut result) => {
                         if let Ok(decision) = &mut result {
                             claim(decision, &local, Home::Fallback);
+                            Held::claim(decision, &local, || Keeper::Store(Arc::clone(&self.fallback)));
                         }
                         let decision = fallen.together(layers, result);
                         Checking::Ready(fallen.outcome(&*self.store, decision))
@@ -300,11 +303,12 @@ impl Fallen {
         // Where two stores failed nothing is left that could count, and `local` means that service goes on.
         if let Ok(result) = result {
             decision.readings.extend(result.readings);
+            Held::join(&mut decision.held, result.held);
             if let Verdict::Denied { by, wait } = result.verdict {
                 let by = shared + by;
                 decision.verdict = Verdict::Denied { by, wait };
                 // The store's charges are given back as a whole.
-                (decision.turn, decision.receipt) = (None, None);
+                (decision.turn, decision.receipt, decision.held) = (None, None, None);
             } else {
                 Turn::merge(&mut decision.turn, result.turn);
             }

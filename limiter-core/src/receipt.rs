@@ -147,7 +147,7 @@ impl Receipt {
                 Some(units) => Change::GiveBack { units, at },
                 None => Change::Debit(cost - units),
             };
-            let settlement = Settlement { policy, key, change };
+            let settlement = Settlement::new(policy, key, change);
             Some(Correction { home, at, settlement })
         })
     }

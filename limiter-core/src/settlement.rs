@@ -1,6 +1,6 @@
 //! What a counter owes, or is owed: units that were taken elsewhere, or taken and not needed.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use crate::{clock::Timestamp, policy::Policy};
 
@@ -11,6 +11,29 @@ pub struct Settlement {
     /// The counter of that policy, as in [`Ask::key`](crate::Ask).
     pub(crate) key: Box<str>,
     pub(crate) change: Change,
+    /// Is told when this is dropped: once it was made, or will not be.
+    pub(crate) told: Option<Arc<dyn Told>>,
+}
+
+/// Waits for a settlement to be dropped, by being so with it.
+pub(crate) trait Told: fmt::Debug + Send + Sync {}
+
+impl Settlement {
+    /// A change to the counter `key` of `policy`.
+    pub(crate) fn new(policy: Arc<Policy>, key: impl Into<Box<str>>, change: Change) -> Self {
+        Self {
+            policy,
+            key: key.into(),
+            change,
+            told: None,
+        }
+    }
+
+    /// Whether it need not be kept, nor told of, where it was not made: what is held is told anew.
+    #[cfg(feature = "redis")]
+    pub(crate) fn heals(&self) -> bool {
+        self.policy.algorithm().holds()
+    }
 }
 
 /// What a settlement does to a counter.
@@ -43,4 +66,7 @@ pub(crate) enum Change {
         /// When the bucket is empty if that is so, by the clock that it goes by: later, once anybody was charged.
         empty_at: Timestamp,
     },
+    /// So many slots of a limit of concurrency are what this process holds, whatever was said before, for the length of a
+    /// lease from now. To any other algorithm it says nothing.
+    Hold(u64),
 }

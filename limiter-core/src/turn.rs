@@ -97,11 +97,8 @@ impl Turn {
         let claims = self.places.iter().filter_map(|place| {
             let ask = asks.get(place.layer)?;
             let (units, empty_at) = (place.units, place.empty_at);
-            Some(Settlement {
-                policy: Arc::clone(ask.policy),
-                key: ask.key.into(),
-                change: Change::LeaveQueue { units, empty_at },
-            })
+            let change = Change::LeaveQueue { units, empty_at };
+            Some(Settlement::new(Arc::clone(ask.policy), ask.key, change))
         });
         match home {
             Home::Store => self.shared.extend(claims),

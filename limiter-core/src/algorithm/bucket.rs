@@ -194,6 +194,7 @@ impl Meter {
                     bucket.used = bucket.used.saturating_sub(units.saturating_mul(self.period));
                 }
             }
+            Change::Hold(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Bucket, LeakyBucket, Log, SlidingWindowCounter, SubWindows, TokenBucket, Window};
+use super::{Algorithm, Bucket, LeakyBucket, Log, SlidingWindowCounter, Slots, SubWindows, TokenBucket, Window};
 use crate::{clock::Timestamp, decision::Wait, settlement::Change};
 
 /// Both kinds of bucket, which share their arithmetic.
@@ -30,6 +30,7 @@ pub(crate) enum Counter {
     Window(Window),
     SubWindows(Box<SubWindows>),
     Log(Box<Log>),
+    Slots(Slots),
 }
 
 impl Default for Counter {
@@ -53,6 +54,7 @@ impl Algorithm {
             Self::FixedWindow(a) => Counter::Window(a.load(own!(stored, Counter::Window), now)),
             Self::SlidingWindowCounter(a) => Counter::SubWindows(a.load(own!(stored, Counter::SubWindows), now)),
             Self::SlidingWindowLog(a) => Counter::Log(a.load(own!(stored, Counter::Log), now)),
+            Self::Concurrency(_) => Counter::Slots(Slots::load(own!(stored, Counter::Slots), now)),
         }
     }
 
@@ -64,6 +66,7 @@ impl Algorithm {
             (Self::FixedWindow(a), Counter::Window(c)) => a.free(c),
             (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.free(c),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.free(c),
+            (Self::Concurrency(a), Counter::Slots(c)) => a.free(c),
             _ => foreign(0),
         }
     }
@@ -94,6 +97,7 @@ impl Algorithm {
             (Self::FixedWindow(_), Counter::Window(c)) => c.count += used,
             (Self::SlidingWindowCounter(_), Counter::SubWindows(c)) => SlidingWindowCounter::save(c, used),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.save(c, used, now.as_micros()),
+            (Self::Concurrency(_), Counter::Slots(c)) => c.held += used,
             _ => foreign(()),
         }
     }
@@ -108,6 +112,7 @@ impl Algorithm {
             (Self::FixedWindow(a), Counter::Window(c)) => a.settle(c, change, now),
             (Self::SlidingWindowCounter(_), Counter::SubWindows(c)) => SlidingWindowCounter::settle(c, change, now),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.settle(c, change, now),
+            (Self::Concurrency(_), Counter::Slots(c)) => c.settle(change),
             _ => foreign(()),
         }
     }
@@ -123,6 +128,7 @@ impl Algorithm {
             (Self::FixedWindow(a), Counter::Window(c)) => a.wait(c, cost, now),
             (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.wait(c, cost, now),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.wait(c, cost, now),
+            (Self::Concurrency(a), Counter::Slots(c)) => a.wait(c, cost),
             _ => foreign(Wait::Never),
         }
     }
@@ -142,6 +148,7 @@ impl Algorithm {
             (_, Counter::Window(c)) => c.over_at(),
             (_, Counter::SubWindows(c)) => c.empty_at(),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.expires_at(c),
+            (_, Counter::Slots(c)) => c.expires_at(),
             _ => foreign(Timestamp::MAX),
         }
     }
@@ -154,6 +161,7 @@ impl Algorithm {
             (Self::FixedWindow(a), Counter::Window(c)) => a.used_share(c),
             (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.used_share(c),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.used_share(c),
+            (Self::Concurrency(a), Counter::Slots(c)) => a.used_share(c),
             _ => foreign(1.0),
         }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Algorithm, AlgorithmError, EXACT_MAX, LeakyBucket, Rate, SPAN_MAX, SlidingWindowCounter, SlidingWindowLog,
-    TokenBucket, micros,
+    Algorithm, AlgorithmError, Concurrency, EXACT_MAX, LeakyBucket, Rate, SPAN_MAX, SlidingWindowCounter,
+    SlidingWindowLog, TokenBucket, micros,
 };
 
 impl Algorithm {
@@ -41,6 +41,7 @@ impl Algorithm {
                 let buckets = u32::try_from(a.grid().buckets).unwrap_or(u32::MAX);
                 SlidingWindowCounter::new(limit, a.window(), buckets).map(Self::from)
             }
+            Self::Concurrency(a) => Concurrency::new(limit, a.lease()).map(Self::from),
         };
         debug_assert!(divided.is_ok(), "a smaller limit is as good: {self:?} by {by}");
         divided.unwrap_or_else(|_| self.clone())

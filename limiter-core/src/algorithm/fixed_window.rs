@@ -169,7 +169,7 @@ impl FixedWindow {
     pub(super) fn settle(&self, window: &mut Window, change: Change, now: u64) {
         match change {
             Change::Debit(units) => window.count = window.count.saturating_add(units).min(EXACT_MAX),
-            Change::LeaveQueue { .. } => {}
+            Change::LeaveQueue { .. } | Change::Hold(_) => {}
             Change::GiveBack { units, at } => {
                 if (window.start..window.end()).contains(&at.as_micros()) {
                     window.count = window.count.saturating_sub(units);

@@ -203,7 +203,7 @@ impl SlidingWindowCounter {
                     *newest += units.min(DEBIT_SUM_MAX.saturating_sub(sum));
                 }
             }
-            Change::LeaveQueue { .. } => {}
+            Change::LeaveQueue { .. } | Change::Hold(_) => {}
             Change::GiveBack { units, at } => {
                 let age = counter.head.checked_sub(counter.grid.index(at.as_micros()));
                 let age = age.and_then(|age| usize::try_from(age).ok());

@@ -168,7 +168,7 @@ impl SlidingWindowLog {
         match change {
             // Twice the limit, so that no log grows without a bound.
             Change::Debit(units) => log.push(units.min((2 * self.limit).saturating_sub(log.live())), now),
-            Change::LeaveQueue { .. } => {}
+            Change::LeaveQueue { .. } | Change::Hold(_) => {}
             Change::GiveBack { units, at } => log.remove(units, at.as_micros()),
         }
     }

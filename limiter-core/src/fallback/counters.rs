@@ -80,7 +80,7 @@ pub(super) fn raise(
             divide_counts(&mut whole.counts, by);
             Counter::SubWindows(whole)
         }
-        Counter::Log(_) => return,
+        Counter::Log(_) | Counter::Slots(_) => return,
     };
     match (&mut *own, share.load(Some(part), now)) {
         (Counter::Bucket(own), Counter::Bucket(part)) => own.used = own.used.max(part.used),

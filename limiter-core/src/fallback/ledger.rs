@@ -198,6 +198,8 @@ impl Account {
             Change::GiveBack { units, .. } | Change::LeaveQueue { units, .. } => {
                 self.admitted = self.admitted.saturating_sub(units);
             }
+            // Of what is held there is no account.
+            Change::Hold(_) => {}
         }
         self.expires_at = self.expires_at.max(expires_at);
     }

@@ -67,6 +67,7 @@ impl Store for Fake {
             readings,
             turn: None,
             receipt: receipt(if self.charges { asks.len() } else { 0 }, 3),
+            held: None,
         });
         if self.waits {
             Answer::Pending(Box::pin(async { result }))
@@ -252,11 +253,8 @@ fn partly(verdict: Verdict) -> Result<Verdict, StoreError> {
         wait: Wait::For(std::time::Duration::ZERO),
     };
     let at = crate::clock::Timestamp::from_micros(7);
-    let taken = Settlement {
-        policy: Arc::new(Policy::new("p", window, OnFailure::Local)),
-        key: "a".into(),
-        change: Change::GiveBack { units: 1, at },
-    };
+    let policy = Arc::new(Policy::new("p", window, OnFailure::Local));
+    let taken = Settlement::new(policy, "a", Change::GiveBack { units: 1, at });
     Err(StoreError::Partly(Arc::new(Partly {
         layers: smallvec::smallvec![0],
         decision: Decision {
@@ -264,6 +262,7 @@ fn partly(verdict: Verdict) -> Result<Verdict, StoreError> {
             readings: smallvec::smallvec![reading],
             turn: None,
             receipt: None,
+            held: None,
         },
         // Of a refusal everything is given back already.
         taken: if verdict == Verdict::Allowed {

@@ -213,7 +213,10 @@ impl Store for MemoryStore {
     }
 
     fn settle(&self, settlements: Vec<Settlement>) {
-        for Settlement { policy, key, change } in settlements {
+        for Settlement {
+            policy, key, change, ..
+        } in settlements
+        {
             let fingerprint = self.secret.fingerprint(policy.key_prefix(), &key);
             self.settle_one(fingerprint, policy.algorithm(), change);
         }

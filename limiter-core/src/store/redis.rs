@@ -37,6 +37,7 @@ mod eviction;
 mod failure;
 mod frame;
 mod group;
+mod leases;
 mod node;
 mod probe;
 pub(crate) mod script;
@@ -159,7 +160,7 @@ impl RedisStore {
             None => ScriptClock::Server,
         });
         let servers = config.servers.clone();
-        let context = Arc::new(Context::new(config, runtime.clone(), script, options));
+        let context = Context::new(config, runtime.clone(), script, options);
         let mut tasks = Vec::new();
         let topology = match servers {
             Servers::Standalone(address) => Topology::Standalone(Running::start(address, &context, Weak::new())?),
@@ -181,6 +182,9 @@ impl RedisStore {
             }
         };
         let topology = Arc::new(topology);
+        context.settle_by(&topology);
+        let leases = leases::run(Arc::clone(&context), Arc::clone(&topology));
+        tasks.push(TaskGuard(runtime.spawn(leases)));
         let beat = beat::run(Arc::clone(&context), Arc::clone(&topology));
         tasks.push(TaskGuard(runtime.spawn(beat)));
         let watch = eviction::run(Arc::clone(&context), Arc::clone(&topology));
@@ -210,14 +214,8 @@ impl Store for RedisStore {
     }
 
     fn settle(&self, settlements: Vec<Settlement>) {
-        let all = settlements.into_iter();
-        match &*self.topology {
-            Topology::Standalone(node) => node.settle(all.map(|settlement| (0, settlement))),
-            Topology::Sentinel(sentinels) => match &*sentinels.primary() {
-                Some(node) => node.settle(all.map(|settlement| (0, settlement))),
-                None => self.context.unsettled(all.len()),
-            },
-            Topology::Cluster(cluster) => cluster.settle(all),
+        if let Err(dropped) = self.topology.settle(settlements) {
+            self.context.unsettled(dropped);
         }
     }
 
@@ -231,6 +229,23 @@ impl Store for RedisStore {
 }
 
 impl Topology {
+    /// Hands settlements to the servers that they are for.
+    ///
+    /// # Errors
+    /// How many were dropped, since no server is known.
+    fn settle(&self, settlements: Vec<Settlement>) -> Result<(), usize> {
+        let all = settlements.into_iter();
+        match self {
+            Self::Standalone(node) => node.settle(all.map(|settlement| (0, settlement))),
+            Self::Sentinel(sentinels) => match &*sentinels.primary() {
+                Some(node) => node.settle(all.map(|settlement| (0, settlement))),
+                None => return Err(all.len()),
+            },
+            Self::Cluster(cluster) => cluster.settle(all),
+        }
+        Ok(())
+    }
+
     /// Whether all servers are asked.
     fn is_ready(&self) -> bool {
         match self {

@@ -6,6 +6,7 @@
 //!
 //! - buckets: a bucket of the greater capacity that drains at the greater rate never overflows;
 //! - sliding window log: at most `max` in any span of the shorter window;
+//! - concurrency, where nothing is given back: at most `max` in any span of the shorter lease;
 //! - sliding window counter: at most `max` in any span in which both count every unit in full, which is the window
 //!   without one sub-window;
 //! - fixed window: at most `max` between two edges, an edge of either being one. Windows that begin with a request: at
@@ -20,7 +21,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use fastrand::Rng;
 use limiter_core::{
     Algorithm, Ask, OnFailure, Policy, Rate, Timestamp, Verdict,
-    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    algorithm::{Align, Concurrency, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
     test_util::script::{Answered, Batch, Model, script_text},
 };
 
@@ -55,6 +56,12 @@ impl Version {
         let window_us = *rng
             .choice(&[1_000, 999_983, 1_000_000, 7_000_000, 10_000_000, 60_000_000])
             .unwrap();
+        // That is a lease then, which has a bound.
+        let window_us = if kind == Kind::Concurrency {
+            window_us.max(100_000)
+        } else {
+            window_us
+        };
         let (window, refill) = (Duration::from_micros(window_us), rng.u64(1..100));
         let align = if rng.bool() { Align::Clock } else { Align::FirstRequest };
         let buckets = rng.u32(2..=60);
@@ -68,6 +75,7 @@ impl Version {
             Kind::FixedWindow => FixedWindow::new(limit, window, align).unwrap().into(),
             Kind::SlidingWindowCounter => SlidingWindowCounter::new(limit, window, buckets).unwrap().into(),
             Kind::SlidingWindowLog => SlidingWindowLog::new(limit, window).unwrap().into(),
+            Kind::Concurrency => Concurrency::new(limit, window).unwrap().into(),
         };
         Self {
             policy: Arc::new(Policy::new("p", algorithm, OnFailure::Open)),
@@ -120,7 +128,9 @@ impl Bound {
         let max = self.greater(|version| version.limit);
         match self.kind {
             Kind::TokenBucket | Kind::LeakyBucket => (self.fill(now, units), max),
-            Kind::SlidingWindowLog => (self.since(now + 1 - self.lesser(|version| version.window_us)), max),
+            Kind::SlidingWindowLog | Kind::Concurrency => {
+                (self.since(now + 1 - self.lesser(|version| version.window_us)), max)
+            }
             Kind::SlidingWindowCounter => (self.since(now + 1 - self.lesser(|version| version.exact_us)), max),
             Kind::FixedWindow => {
                 let begin = now + 1 - self.lesser(|version| version.window_us);
@@ -273,4 +283,9 @@ fn sliding_window_counters_that_alternate_mint_nothing() {
 #[test]
 fn sliding_window_logs_that_alternate_mint_nothing() {
     alternate(Kind::SlidingWindowLog);
+}
+
+#[test]
+fn leases_that_alternate_mint_nothing() {
+    alternate(Kind::Concurrency);
 }

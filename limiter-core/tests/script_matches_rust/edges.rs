@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use limiter_core::{
     Algorithm, Ask, Decision, OnFailure, Policy, Rate, Timestamp, Verdict,
-    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    algorithm::{Align, Concurrency, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
     test_util::script::{Answered, Batch, Settle, script_text},
 };
 
@@ -22,12 +22,13 @@ pub(crate) fn policies() -> Vec<Arc<Policy>> {
 /// Two units in a time, by every algorithm.
 pub(crate) fn two_in(window: Duration) -> Vec<Arc<Policy>> {
     let rate = Rate { units: 2, per: window };
-    let algorithms: [Algorithm; 5] = [
+    let algorithms: [Algorithm; 6] = [
         TokenBucket::new(rate, 2).unwrap().into(),
         LeakyBucket::new(rate, 2).unwrap().into(),
         FixedWindow::new(2, window, Align::FirstRequest).unwrap().into(),
         SlidingWindowCounter::new(2, window, 6).unwrap().into(),
         SlidingWindowLog::new(2, window).unwrap().into(),
+        Concurrency::new(2, window).unwrap().into(),
     ];
     algorithms
         .into_iter()
@@ -87,7 +88,7 @@ fn a_call_that_comes_too_late_does_nothing() {
         panic!("no reply")
     };
     assert!(matches!(batch.replay(&reply), Ok(Answered::Decided(_, _, 0))));
-    assert_eq!(redis.command(&[b"DBSIZE"]), Value::Int(5));
+    assert_eq!(redis.command(&[b"DBSIZE"]), Value::Int(6));
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn a_refused_request_leaves_redis_as_it_was() {
         let Ok(Answered::Decided(_, decisions, 0)) = batch.replay(&reply) else {
             panic!("not decided")
         };
-        assert!(matches!(decisions[0].verdict, Verdict::Denied { by: 4, .. }));
+        assert!(matches!(decisions[0].verdict, Verdict::Denied { by: 5, .. }));
         assert_eq!(
             redis.command(&[b"DBSIZE"]),
             Value::Int(1),

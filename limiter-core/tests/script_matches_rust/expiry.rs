@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use limiter_core::{
     Ask, OnFailure, Policy, Rate, Verdict,
-    algorithm::TokenBucket,
+    algorithm::{Concurrency, TokenBucket},
     test_util::script::{Answered, Batch, Settle, script_text},
 };
 
@@ -59,6 +59,10 @@ fn every_key_lives_as_long_as_it_matters_and_not_much_longer() {
 fn a_refused_request_lets_a_counter_live_as_long_as_a_longer_window_counts_it() {
     let mut redis = Redis::start();
     for (minute, hour) in policies().into_iter().zip(two_in(60 * MINUTE)) {
+        if minute.algorithm().holds() {
+            // A lease is as long as was said when it was taken.
+            continue;
+        }
         for _ in 0..2 {
             ask(&mut redis, &minute, "k", NOW);
         }
@@ -93,6 +97,23 @@ fn more_than_a_lowered_burst_keeps_its_own_time_to_live() {
     assert!(matches!(decision.verdict, Verdict::Denied { .. }));
     let ttl = time_to_live(&mut redis, &new);
     assert!((990_000..=1_000_010).contains(&ttl), "{ttl} ms");
+}
+
+#[test]
+fn a_counter_lives_as_long_as_the_longest_lease_in_it() {
+    let mut redis = Redis::start();
+    let lease = |lease| {
+        let slots = Concurrency::new(2, lease).unwrap();
+        Arc::new(Policy::new("p", slots, OnFailure::Open))
+    };
+    let (hour, minute) = (lease(60 * MINUTE), lease(MINUTE));
+    for (holder, policy) in [(1, &hour), (2, &minute)] {
+        let mut batch = Batch::of(holder);
+        assert!(batch.add(&asks(std::slice::from_ref(policy), 1)));
+        call(&mut redis, &batch, &script_text(true), None, Some(NOW));
+    }
+    let ttl = time_to_live(&mut redis, &minute);
+    assert!((3_590_000..=3_600_010).contains(&ttl), "{ttl} ms");
 }
 
 #[test]

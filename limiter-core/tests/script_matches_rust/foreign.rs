@@ -79,6 +79,7 @@ fn damaged(policy: &Policy) -> Vec<Command> {
             let state = [&[head, minute, 6.0], &counts[..]].concat();
             (state, [&[0.0, 1.0, 1.0], &[0.0; 7][..]].concat())
         }
+        Algorithm::Concurrency(_) => (vec![7.0, 1.0, now, minute], vec![0.0, 1.0, 0.0, 1.0]),
         Algorithm::SlidingWindowLog(_) => return Vec::new(),
     };
     let mut all = Vec::new();

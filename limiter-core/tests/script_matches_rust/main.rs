@@ -73,6 +73,11 @@ fn sliding_window_log() {
 }
 
 #[test]
+fn concurrency() {
+    compare(&[Kind::Concurrency]);
+}
+
+#[test]
 fn all_mixed() {
     compare(&Kind::ALL);
 }
@@ -146,6 +151,30 @@ const ALTERATIONS: &[(Kind, &str, &str)] = &[
     (Kind::SlidingWindowLog, "run.len - run.count", "run.len"),
     (Kind::SlidingWindowLog, "log.ahead, now - 1", "log.ahead, now"),
     (Kind::SlidingWindowLog, "log.ahead, time - 1", "log.ahead, time"),
+    // concurrency.lua
+    (
+        Kind::Concurrency,
+        "since, stepped = now, true end",
+        "stepped = true end",
+    ),
+    (Kind::Concurrency, "if stepped then", "if false then"),
+    (
+        Kind::Concurrency,
+        "now < since + span and holder",
+        "now <= since + span and holder",
+    ),
+    (
+        Kind::Concurrency,
+        "elseif now < since + span",
+        "elseif now <= since + span",
+    ),
+    (Kind::Concurrency, "holder == caller", "holder ~= caller"),
+    (Kind::Concurrency, "own, now, length)", "own, now, length + 1)"),
+    (Kind::Concurrency, "if taken < 0 then return units end", ""),
+    (Kind::Concurrency, "own - units, 0", "own - units, 1"),
+    (Kind::Concurrency, "own + units, 2 ^ 53 - 1", "own + units, 2 ^ 54"),
+    (Kind::Concurrency, "limit - theirs - own", "limit - own"),
+    (Kind::Concurrency, "slots >= 1", "slots >= 2"),
     // decide.lua
     (
         Kind::FixedWindow,

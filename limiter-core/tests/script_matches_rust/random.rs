@@ -6,8 +6,8 @@ use fastrand::Rng;
 use limiter_core::{
     Algorithm, AlgorithmError, Rate,
     algorithm::{
-        Align, BUCKETS_MAX, COUNTER_LIMIT_MAX, Calendar, EXACT_MAX, FixedWindow, LeakyBucket, SlidingWindowCounter,
-        SlidingWindowLog, TokenBucket, Zone,
+        Align, BUCKETS_MAX, COUNTER_LIMIT_MAX, Calendar, Concurrency, EXACT_MAX, FixedWindow, LEASE_MAX, LEASE_MIN,
+        LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket, Zone,
     },
 };
 
@@ -18,15 +18,17 @@ pub(crate) enum Kind {
     FixedWindow,
     SlidingWindowCounter,
     SlidingWindowLog,
+    Concurrency,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::FixedWindow,
         Self::SlidingWindowCounter,
         Self::SlidingWindowLog,
+        Self::Concurrency,
     ];
 }
 
@@ -66,6 +68,9 @@ pub(crate) fn algorithm(kind: Kind, rng: &mut Rng) -> Algorithm {
                 .unwrap()
                 .into()
         }
+        Kind::Concurrency => Concurrency::new(limit(rng, EXACT_MAX), window(rng).clamp(LEASE_MIN, LEASE_MAX))
+            .unwrap()
+            .into(),
         Kind::SlidingWindowLog => {
             let limit = if rng.u8(..) < 20 {
                 rng.u64(4_000..9_000)

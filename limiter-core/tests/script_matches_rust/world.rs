@@ -86,7 +86,10 @@ impl World {
         self.move_time();
         let settlements = self.settlements();
         let requests = self.requests(settlements.is_empty());
-        let mut batch = Batch::default();
+        // Few, so that they come again while their leases run.
+        let holder = self.rng.u64(0..3);
+        self.model.set_holder(holder);
+        let mut batch = Batch::of(holder);
         let mut names = Vec::new();
         for (slot, key, settle) in &settlements {
             let policy = &self.policies[*slot];
@@ -303,6 +306,7 @@ impl World {
                 cost: 0,
             };
             let settle = match (rng.u8(0..5), self.model.stored(&ask), policy.algorithm()) {
+                (2.., _, Algorithm::Concurrency(_)) if rng.bool() => Settle::Hold(units),
                 (0..2, ..) => Settle::Debit(units),
                 // By the last of the queue, and by one before it.
                 (2, Stored::Numbers(state), Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) => {
@@ -354,7 +358,11 @@ impl World {
         let rng = &mut self.rng;
         let slot = rng.usize(0..self.policies.len());
         let algorithm = self.policies[slot].algorithm();
-        let window = u64::try_from(algorithm.window().as_micros()).unwrap();
+        let window = match algorithm {
+            Algorithm::Concurrency(concurrency) => concurrency.lease(),
+            other => other.window(),
+        };
+        let window = u64::try_from(window.as_micros()).unwrap();
         // What one unit needs, in the mean.
         let unit = (window / algorithm.limit()).max(1);
         self.now += match rng.u8(0..20) {

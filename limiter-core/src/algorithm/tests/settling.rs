@@ -120,16 +120,17 @@ fn debits_are_bounded_by_what_a_state_can_hold() {
     use std::time::Duration;
 
     use crate::algorithm::{
-        Align, Counter, EXACT_MAX, FixedWindow, Rate, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+        Align, Concurrency, Counter, EXACT_MAX, FixedWindow, Rate, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
     };
 
     let minute = Duration::from_secs(60);
     let rate = Rate { units: 7, per: minute };
-    let all: [Algorithm; 4] = [
+    let all: [Algorithm; 5] = [
         TokenBucket::new(rate, 10).unwrap().into(),
         FixedWindow::new(10, minute, Align::Clock).unwrap().into(),
         SlidingWindowCounter::new(10, minute, 6).unwrap().into(),
         SlidingWindowLog::new(10, minute).unwrap().into(),
+        Concurrency::new(10, minute).unwrap().into(),
     ];
     for algorithm in all {
         let now = at(super::BEGIN);
@@ -142,6 +143,7 @@ fn debits_are_bounded_by_what_a_state_can_hold() {
             Counter::Window(c) => c.count,
             Counter::SubWindows(c) => c.counts.iter().sum(),
             Counter::Log(c) => c.live(),
+            Counter::Slots(c) => c.held,
         };
         let bound = if matches!(algorithm, Algorithm::SlidingWindowLog(_)) {
             20

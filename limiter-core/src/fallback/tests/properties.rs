@@ -45,6 +45,7 @@ fn units(counter: &Counter) -> u64 {
         Counter::Window(window) => window.count,
         Counter::SubWindows(windows) => windows.used,
         Counter::Log(log) => log.live(),
+        Counter::Slots(slots) => slots.held,
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Entry {
     expires_at: Timestamp,
     /// Its share of the limit in use when it was stored.
     used_share: f32,
+    /// Whether requests that run hold some of it: then it is never evicted, for nothing else knows of them.
+    is_held: bool,
 }
 
 /// Where a counter was found; good until the next insertion or sweep.
@@ -111,10 +113,8 @@ impl Shard {
     /// Evicts at most `count` counters of those above the bound. Whether there are more.
     pub(super) fn trim(&mut self, count: usize, now: Timestamp) -> bool {
         let above = self.entries.len().saturating_sub(self.max);
-        for _ in 0..above.min(count) {
-            self.evict(now);
-        }
-        above > count
+        let evicted = (0..above.min(count)).take_while(|_| self.evict(now)).count();
+        evicted == count && above > count
     }
 
     /// Stores a new counter. Sweeps a little; where the shard is full, evicts one.
@@ -177,11 +177,12 @@ impl Shard {
         }
     }
 
-    /// Removes one of a random sample: one that has expired, else the one whose loss gives least away.
+    /// Removes one of a random sample: one that has expired, else the one whose loss gives least away. Whether one could
+    /// be removed: counters that are held go beyond the bound, for there are no more of them than requests that run.
     ///
     /// A random sample, and not the oldest: a flood of new keys would push out everybody who was there before it, above
     /// all those who have used up their limit.
-    fn evict(&mut self, now: Timestamp) {
+    fn evict(&mut self, now: Timestamp) -> bool {
         let mut victim = fastrand::usize(..self.entries.len());
         for _ in 1..EVICTION_SAMPLE {
             let other = fastrand::usize(..self.entries.len());
@@ -189,10 +190,14 @@ impl Shard {
                 victim = other;
             }
         }
+        if self.entries[victim].is_held {
+            return false;
+        }
         if self.entries[victim].expires_at > now {
             self.evictions += 1;
         }
         self.remove(victim);
+        true
     }
 
     fn remove(&mut self, slot: usize) {
@@ -217,6 +222,7 @@ impl Entry {
             fingerprint,
             expires_at: algorithm.expires_at(&counter),
             used_share: algorithm.used_share(&counter),
+            is_held: matches!(&counter, Counter::Slots(slots) if slots.held > 0),
             counter: Some(counter),
         }
     }
@@ -230,7 +236,8 @@ impl Entry {
     fn is_cheaper_than(&self, other: &Self, now: Timestamp) -> bool {
         let rank = |entry: &Self| {
             let expired = entry.expires_at <= now;
-            (if expired { -1.0 } else { entry.used_share }, entry.expires_at)
+            let share = if expired { -1.0 } else { entry.used_share };
+            (if entry.is_held { f32::INFINITY } else { share }, entry.expires_at)
         };
         let (share, expires_at) = rank(self);
         let (other_share, other_expires_at) = rank(other);

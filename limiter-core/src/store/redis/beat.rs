@@ -23,7 +23,7 @@ const SETTLED: usize = 3;
 pub(super) async fn run(context: Arc<Context>, topology: Arc<Topology>) {
     let script = Script::beat();
     let key = format!("{}:~gateways", context.config.prefix);
-    let me = random_name();
+    let me = format!("{:032x}", context.leases.name());
     let mut last = [0; SETTLED];
     for beat in (0..SETTLED).cycle() {
         match send(&topology, &script, &key, &me).await {
@@ -62,9 +62,4 @@ async fn send(topology: &Topology, script: &Script, key: &str, me: &str) -> Opti
         let count = std::str::from_utf8(&count).ok().and_then(|count| count.parse().ok());
         count.ok_or(Failure::Unreadable("it is not a number"))
     }))
-}
-
-/// 128 bits: no two gateways meet.
-fn random_name() -> String {
-    format!("{:032x}", fastrand::u128(..))
 }

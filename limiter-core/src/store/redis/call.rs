@@ -141,7 +141,7 @@ fn spawn(node: &Arc<Node>, batch: Batch) {
 /// differ) goes in a call of its own.
 fn gather(node: &Arc<Node>, batch: &mut Batch, now: Timestamp) -> script::Batch {
     expire(&mut batch.waiters, now);
-    let mut script_batch = script::Batch::new();
+    let mut script_batch = script::Batch::new(node.context.leases.holder());
     let mut apart = Batch::default();
     for settlement in std::mem::take(&mut batch.settlements) {
         match script_batch.settle(&settlement.1) {
@@ -240,7 +240,17 @@ fn decided(
             .unwrap_or(received)
             .clamp(sent, received),
     };
-    answer::all(batch.waiters.into_iter().zip(replay.decisions), at);
+    let claimed = batch
+        .waiters
+        .into_iter()
+        .zip(replay.decisions)
+        .map(|(waiter, mut decision)| {
+            if waiter.holds {
+                context.leases.claim(&waiter.request.asks(), &mut decision, received);
+            }
+            (waiter, decision)
+        });
+    answer::all(claimed, at);
     // Last: nobody waits for it.
     for ((policy, key), counter) in script_batch.keys().zip(&replay.counters) {
         context.saw(policy, key, counter);
@@ -251,13 +261,29 @@ fn decided(
 fn fail(home: &Arc<Node>, at: &Arc<Node>, batch: Batch, failure: &Failure) {
     at.call_failed(failure);
     let error = failure.to_error();
+    doubt(home, &batch);
     for mut waiter in batch.waiters {
         waiter.answer(Err(error.clone()));
     }
+    let mut settlements = batch.settlements;
+    settlements.retain(|(_, settlement)| !settlement.heals());
     if failure.is_harmless() {
-        home.settle_later(batch.settlements);
-    } else if !batch.settlements.is_empty() {
+        home.settle_later(settlements);
+    } else if !settlements.is_empty() {
         // They may have been made: never twice.
-        home.context.unsettled(batch.settlements.len());
+        home.context.unsettled(settlements.len());
+    }
+}
+
+/// What the server thinks that we hold is unknown: it is told anew.
+fn doubt(home: &Node, batch: &Batch) {
+    let (leases, now) = (&home.context.leases, home.context.now());
+    for waiter in batch.waiters.iter().filter(|waiter| waiter.holds) {
+        for ask in waiter.request.asks() {
+            leases.doubt(ask.policy, ask.key, now);
+        }
+    }
+    for (_, settlement) in &batch.settlements {
+        leases.doubt(&settlement.policy, &settlement.key, now);
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     hash::RandomState,
     sync::{
-        Arc,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 use tokio::{runtime::Handle, sync::Notify};
 use tracing::{error, warn};
 
-use super::{Address, RedisConfig, RedisOptions, StoreObserver, script::Script};
+use super::{Address, RedisConfig, RedisOptions, StoreObserver, Topology, leases::Leases, script::Script};
 use crate::{
     algorithm::Counter,
     clock::{Clock, MonotonicClock, Timestamp},
@@ -33,6 +33,11 @@ pub(super) struct Context {
     pub(super) observer: Option<Arc<dyn StoreObserver>>,
     /// Decides in place of a server that is away, so it is told what servers say.
     pub(super) fallback: Option<Arc<Fallback>>,
+    /// What is held of limits of concurrency.
+    pub(super) leases: Leases,
+    /// Who has settlements that come by themselves.
+    pub(super) topology: OnceLock<Weak<Topology>>,
+    pub(super) me: Weak<Self>,
     /// Gateways that live, as far as was seen; 1 before anything was.
     pub(super) live: AtomicU32,
     /// Since when a server is away, in µs of our clock; 0: none is.
@@ -72,8 +77,12 @@ pub(super) struct SlowCall<'a> {
 }
 
 impl Context {
-    pub(super) fn new(config: RedisConfig, runtime: Handle, script: Script, options: RedisOptions) -> Self {
-        Self {
+    pub(super) fn new(config: RedisConfig, runtime: Handle, script: Script, options: RedisOptions) -> Arc<Self> {
+        let holdings = options
+            .fallback
+            .as_ref()
+            .map(|fallback| Arc::clone(fallback.holdings()));
+        let context = Arc::new_cyclic(|me| Self {
             config,
             runtime,
             clock: MonotonicClock::new(),
@@ -82,6 +91,9 @@ impl Context {
             hasher: RandomState::new(),
             observer: options.observer,
             fallback: options.fallback,
+            leases: Leases::new(holdings.unwrap_or_default()),
+            topology: OnceLock::new(),
+            me: Weak::clone(me),
             live: AtomicU32::new(1),
             lost_at: AtomicU64::new(0),
             changed: Notify::new(),
@@ -91,7 +103,14 @@ impl Context {
             slow_told_at: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
             unsettled: AtomicU64::new(0),
-        }
+        });
+        Leases::begin(&context);
+        context
+    }
+
+    /// From now on settlements that come by themselves go to `topology`.
+    pub(super) fn settle_by(&self, topology: &Arc<Topology>) {
+        self.topology.get_or_init(|| Arc::downgrade(topology));
     }
 
     /// A server is away.

@@ -30,6 +30,8 @@ const MAX_WAITING: usize = 8192;
 const MAX_SETTLEMENTS: usize = 131_072;
 /// Settlements a call, at most: requests have a deadline, and settlements have none.
 const SETTLEMENTS_A_CALL: usize = KEYS_MAX / 4;
+/// Counters of which a call that is alone says how many slots are held, at most.
+pub(super) const HOLDS_A_CALL: usize = KEYS_MAX / 2;
 
 /// A request that waits for its decision.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub(super) struct Waiter {
     pub(super) counters: SmallVec<[u64; INLINE_LAYERS]>,
     /// The slot of a cluster that all of them lie in; 0 elsewhere.
     pub(super) slot: u16,
+    /// Whether any of its layers takes slots that are held.
+    pub(super) holds: bool,
     /// In our time: from here on nobody waits for the answer.
     pub(super) deadline: Timestamp,
     /// `None` once answered.
@@ -70,6 +74,8 @@ pub(super) struct Full;
 pub(super) struct Batch {
     pub(super) waiters: Vec<Waiter>,
     pub(super) settlements: Vec<(u16, Settlement)>,
+    /// No other call is on its way.
+    pub(super) is_alone: bool,
 }
 
 impl Batch {
@@ -144,6 +150,19 @@ struct State {
     calls: u32,
     /// A call is about to leave, with whoever comes in the same moment.
     gathering: bool,
+    alone: Alone,
+}
+
+/// Whether a call is alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Alone {
+    /// None is, nor has to be.
+    #[default]
+    No,
+    /// The next one is to be.
+    Wanted,
+    /// The one that is on its way is.
+    OnItsWay,
 }
 
 impl Group {
@@ -184,6 +203,17 @@ impl Group {
         dropped
     }
 
+    /// The next call is to be alone, or need not be any more: it leaves once no other is on its way, and none leaves before
+    /// it has returned. It may be empty.
+    pub(super) fn want_alone(&self, is_wanted: bool) {
+        let mut state = self.lock();
+        state.alone = match (state.alone, is_wanted) {
+            (Alone::OnItsWay, _) => Alone::OnItsWay,
+            (_, true) => Alone::Wanted,
+            (_, false) => Alone::No,
+        };
+    }
+
     /// The call that leaves now, if one does: [`Group::returned`] is owed for it.
     pub(super) fn next(&self) -> Option<Batch> {
         self.lock().next_call()
@@ -193,6 +223,9 @@ impl Group {
     pub(super) fn returned(&self) -> SmallVec<[Batch; 1]> {
         let mut state = self.lock();
         state.calls = state.calls.saturating_sub(1);
+        if state.alone == Alone::OnItsWay {
+            state.alone = Alone::No;
+        }
         state.next_calls()
     }
 
@@ -228,10 +261,13 @@ impl State {
     }
 
     fn next_call(&mut self) -> Option<Batch> {
+        if self.alone != Alone::No {
+            return self.next_alone();
+        }
         if !self.may_leave() {
             return None;
         }
-        let batch = self.take();
+        let batch = self.take(0);
         if batch.is_empty() {
             return None;
         }
@@ -239,13 +275,27 @@ impl State {
         Some(batch)
     }
 
-    /// From the front, as much as a call may carry.
-    fn take(&mut self) -> Batch {
+    fn next_alone(&mut self) -> Option<Batch> {
+        if self.alone == Alone::OnItsWay || self.calls > 0 {
+            return None;
+        }
+        (self.alone, self.calls) = (Alone::OnItsWay, 1);
+        let batch = self.take(HOLDS_A_CALL);
+        let is_alone = true;
+        Some(Batch { is_alone, ..batch })
+    }
+
+    /// From the front, as much as a call may carry that names `others` besides.
+    fn take(&mut self, others: usize) -> Batch {
         let count = self.settlements.len().min(SETTLEMENTS_A_CALL);
         let settlements: Vec<_> = self.settlements.drain(..count).collect();
         // Their counters are not compared with those of the requests: each takes a place of its own.
-        let waiters = self.take_waiters(KEYS_MAX - count);
-        Batch { waiters, settlements }
+        let waiters = self.take_waiters(KEYS_MAX - count - others);
+        Batch {
+            waiters,
+            settlements,
+            is_alone: false,
+        }
     }
 
     /// Requests that name at most `keys_max` counters. Those that nobody waits for are dropped.

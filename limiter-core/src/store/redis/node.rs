@@ -39,6 +39,7 @@ use crate::{
 };
 
 mod debts;
+mod held;
 
 /// One server.
 #[derive(Debug)]
@@ -146,6 +147,7 @@ impl Node {
         let (answer, answered) = oneshot::channel();
         let waiter = Waiter {
             request: asks.clone().collect(),
+            holds: asks.clone().any(|ask| ask.policy.algorithm().holds()),
             counters: asks.map(hash).collect(),
             slot,
             deadline: context.now().plus(context.config.timeout),
@@ -184,8 +186,11 @@ impl Node {
 
     /// Sends a call in tasks of its own: a client that leaves must not take the others along. In a cluster every slot
     /// has a call of its own.
-    fn launch(self: &Arc<Self>, batch: Batch) {
+    fn launch(self: &Arc<Self>, mut batch: Batch) {
         let owed = Arc::new(Owed(Arc::clone(self)));
+        if batch.is_alone {
+            batch.settlements.splice(..0, self.assertions());
+        }
         for part in batch.by_slot() {
             let owed = Arc::clone(&owed);
             let node = Arc::clone(self);
@@ -300,6 +305,9 @@ impl Node {
         // Before anybody is let through: what was admitted meanwhile counts.
         if !self.breaker.is_closed() {
             self.repay();
+            if self.context.leases.doubt_all(self.context.now()) {
+                self.group.want_alone(true);
+            }
             self.context.returned();
         }
         if self.breaker.probe_succeeded() {

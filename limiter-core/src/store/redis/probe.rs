@@ -88,7 +88,7 @@ async fn probe(node: &Arc<Node>) {
 }
 
 async fn attempt(node: &Node) -> Result<(), Failure> {
-    let batch = script::Batch::new();
+    let batch = script::Batch::new(0);
     let mut arguments = batch.arguments(&node.context.config.prefix, Some(LONG_AGO), LONG_AGO);
     // Not read: it lets the server say that it is not the one for such keys, or that they are forbidden to us.
     arguments.keys.push(node.probe_key());

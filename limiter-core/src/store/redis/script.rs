@@ -33,13 +33,14 @@ pub(crate) struct Script {
 }
 
 /// The parts after the clock, in the order in which they need each other.
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 8] = [
     include_str!("../../../lua/bucket.lua"),
     include_str!("../../../lua/token_bucket.lua"),
     include_str!("../../../lua/leaky_bucket.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window_counter.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
+    include_str!("../../../lua/concurrency.lua"),
     include_str!("../../../lua/decide.lua"),
 ];
 

@@ -4,8 +4,7 @@ use super::*;
 use crate::settlement::{Change, Settlement};
 
 fn settle(store: &MemoryStore, policy: &Arc<Policy>, change: Change) {
-    let (policy, key) = (Arc::clone(policy), "alice".into());
-    store.settle(vec![Settlement { policy, key, change }]);
+    store.settle(vec![Settlement::new(Arc::clone(policy), "alice", change)]);
 }
 
 fn remaining(store: &MemoryStore, policy: &Arc<Policy>) -> u64 {

@@ -13,6 +13,7 @@ use crate::{
     clock::Timestamp,
     decide::Refusals,
     decision::{Decision, INLINE_LAYERS, Reading, Verdict, Wait},
+    held::Held,
     receipt::Receipt,
     settlement::{Change, Settlement},
     store::{Answer, Ask, OwnedAsks, Partly, StoreError},
@@ -86,6 +87,8 @@ struct Whole {
     turn: Option<Box<Turn>>,
     /// The receipts of all parts. Layers are those of the request.
     receipt: Option<Box<Receipt>>,
+    /// The slots that the parts took.
+    held: Option<Box<Held>>,
     /// Of the layers that were decided.
     readings: SmallVec<[(usize, Reading); INLINE_LAYERS]>,
     /// The longest wait of all layers without room; `None` where all have room.
@@ -102,6 +105,7 @@ impl Whole {
             began,
             turn: None,
             receipt: None,
+            held: None,
             readings: SmallVec::new(),
             wait: None,
             at: Vec::new(),
@@ -122,6 +126,7 @@ impl Whole {
         }
         Turn::join(&mut self.turn, decision.turn, &layers);
         Receipt::join(&mut self.receipt, decision.receipt, &layers);
+        Held::join(&mut self.held, decision.held);
         self.readings.extend(layers.iter().copied().zip(decision.readings));
         self.at.push((layers, at));
         if let Verdict::Denied { wait, .. } = decision.verdict {
@@ -133,6 +138,7 @@ impl Whole {
     fn settle_turn(&mut self, now: Timestamp) {
         if self.wait.is_some() {
             self.turn = None;
+            self.held = None;
         }
         if let Some(turn) = &mut self.turn {
             turn.pass(now.since(self.began));
@@ -168,11 +174,11 @@ impl Whole {
             if units == 0 {
                 continue;
             }
-            taken.push(Settlement {
-                policy: Arc::clone(ask.policy),
-                key: ask.key.into(),
-                change: Change::GiveBack { units, at: *at },
-            });
+            // Slots go back as they are let go of.
+            if !ask.policy.algorithm().holds() {
+                let change = Change::GiveBack { units, at: *at };
+                taken.push(Settlement::new(Arc::clone(ask.policy), ask.key, change));
+            }
             if refusals.first.is_some() {
                 reading.remaining = (reading.remaining + units).min(ask.policy.algorithm().limit());
                 reading.taken = kept;
@@ -199,6 +205,7 @@ impl Whole {
             readings,
             turn: self.turn,
             receipt: self.receipt,
+            held: self.held,
         };
         match self.error {
             None => Ok(decision),

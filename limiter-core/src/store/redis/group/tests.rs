@@ -16,6 +16,7 @@ fn waiter(counters: impl IntoIterator<Item = u64>) -> (Waiter, Answered) {
         request: OwnedAsks::default(),
         counters: counters.into_iter().collect(),
         slot: 0,
+        holds: false,
         deadline: Timestamp::MAX,
         answer: Some(answer),
         home: None,
@@ -158,12 +159,8 @@ fn a_bounded_number_waits() {
 /// A debit of the counter `key` in `slot`.
 fn settlement(slot: u16, key: &str) -> (u16, Settlement) {
     let window = FixedWindow::new(1, Duration::from_secs(1), Align::Clock).unwrap();
-    let settlement = Settlement {
-        policy: Arc::new(Policy::new("p", window, OnFailure::Local)),
-        key: key.into(),
-        change: Change::Debit(1),
-    };
-    (slot, settlement)
+    let policy = Arc::new(Policy::new("p", window, OnFailure::Local));
+    (slot, Settlement::new(policy, key, Change::Debit(1)))
 }
 
 #[test]

@@ -64,11 +64,8 @@ impl Node {
         let Some(fallback) = &self.context.fallback else {
             return;
         };
-        let settlement = |debt: &Debt| Settlement {
-            policy: Arc::clone(debt.policy()),
-            key: debt.key().into(),
-            change: Change::Debit(debt.units()),
-        };
+        let settlement =
+            |debt: &Debt| Settlement::new(Arc::clone(debt.policy()), debt.key(), Change::Debit(debt.units()));
         match self.cluster.upgrade() {
             Some(cluster) => {
                 let ours = |policy: &str, key: &str| cluster.owns(self, cluster.slot(policy, key));

@@ -43,6 +43,8 @@ pub(crate) struct Batch {
     pub(super) ends: Vec<usize>,
     /// Positions in `keys`, and what happens to those before the first request.
     settlements: Vec<(u16, Change)>,
+    /// Who calls: the holder of what is taken where units are held.
+    holder: u64,
 }
 
 /// A counter, as named by its policy and the key within it.
@@ -92,9 +94,10 @@ pub(crate) struct Arguments {
 }
 
 impl Batch {
-    /// A batch of nothing yet.
-    pub(crate) fn new() -> Self {
-        Self::default()
+    /// A batch of nothing yet, of this holder.
+    pub(crate) fn new(holder: u64) -> Self {
+        let batch = Self::default();
+        Self { holder, ..batch }
     }
 
     /// Requests in it.
@@ -130,7 +133,9 @@ impl Batch {
 
     /// Adds a settlement, if it fits. It is applied before all requests, after those that were added before it.
     pub(crate) fn settle(&mut self, settlement: &Settlement) -> Added {
-        let Settlement { policy, key, change } = settlement;
+        let Settlement {
+            policy, key, change, ..
+        } = settlement;
         let found = self.find(policy, key);
         let is_full = self.settlements.len() == KEYS_MAX || (found == Found::Nowhere && self.keys.len() == KEYS_MAX);
         if is_full || found == Found::Otherwise {
@@ -256,6 +261,7 @@ impl Batch {
         args.push(codec::policies(
             not_after,
             about,
+            self.holder,
             self.policies.iter().map(|policy| &**policy).zip(keys_of),
         ));
         args.push(self.requests(&places));
@@ -298,6 +304,7 @@ impl Batch {
                 Change::Debit(units) => (units, 0),
                 Change::GiveBack { units, at } => (units, at.as_micros().max(1).cast_signed()),
                 Change::LeaveQueue { units, empty_at } => (units, -empty_at.as_micros().max(1).cast_signed()),
+                Change::Hold(units) => (units, -1),
             };
             numbers.push(u64::from(places[usize::from(*key)]) + 1);
             numbers.push((*units).min(EXACT_MAX));

@@ -4,16 +4,17 @@
 use bytes::Bytes;
 
 use crate::{
-    algorithm::{Algorithm, Bucket, Counter, EXACT_MAX, Grid, Log, SubWindows, Summary, Window},
+    algorithm::{Algorithm, Bucket, Counter, EXACT_MAX, Grid, Lease, Log, Slots, SubWindows, Summary, Window},
     clock::Timestamp,
     policy::{Policy, Role},
 };
 
 /// The parameters of all policies, at `about` that time of the server, each with its number of counters, after the
-/// deadline (0: none).
+/// deadline (0: none). `holder` is who calls.
 pub(super) fn policies<'a>(
     not_after: Option<Timestamp>,
     about: Timestamp,
+    holder: u64,
     policies: impl Iterator<Item = (&'a Policy, u16)>,
 ) -> Bytes {
     let mut bytes = Vec::with_capacity(128);
@@ -23,6 +24,9 @@ pub(super) fn policies<'a>(
         bytes.extend_from_slice(&keys.to_le_bytes());
         for parameter in policy.algorithm().parameters(about) {
             push(&mut bytes, parameter);
+        }
+        if policy.algorithm().holds() {
+            push(&mut bytes, holder);
         }
     }
     bytes.into()
@@ -37,6 +41,7 @@ fn id(algorithm: &Algorithm) -> u8 {
         Algorithm::FixedWindow(_) => 3,
         Algorithm::SlidingWindowCounter(_) => 4,
         Algorithm::SlidingWindowLog(_) => 5,
+        Algorithm::Concurrency(_) => 7,
     }
 }
 
@@ -139,8 +144,29 @@ pub(super) fn counter(algorithm: &Algorithm, bytes: &[u8]) -> Option<Counter> {
             live.saturating_sub(a.limit()),
             time,
         ))))),
+        (Algorithm::Concurrency(_), all) => slots(all).map(Counter::Slots),
         _ => None,
     }
+}
+
+/// Leases, if these are such.
+fn slots(numbers: &[u64]) -> Option<Slots> {
+    let (leases, []) = numbers.as_chunks::<4>() else {
+        return None;
+    };
+    let lease = |&[holder, slots, since, span]: &[u64; 4]| {
+        let lease = Lease {
+            holder,
+            slots,
+            since,
+            span,
+        };
+        (slots > 0 && span > 0).then_some(lease)
+    };
+    Some(Slots {
+        held: 0,
+        leases: leases.iter().map(lease).collect::<Option<_>>()?,
+    })
 }
 
 /// Doubles that hold whole numbers; what they cannot hold is the nearest that they can.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Added, Replay, Reply, Script, ScriptClock};
 use crate::{
-    algorithm::{Algorithm, Counter, Log},
+    algorithm::{Algorithm, Counter, Lease, Log},
     clock::Timestamp,
     decide::{Layer, decide},
     decision::Decision,
@@ -48,6 +48,8 @@ pub enum Settle {
     GiveBack(u64, Timestamp),
     /// So many, of one who leaves a queue that is empty at a time if nobody stands behind.
     LeaveQueue(u64, Timestamp),
+    /// So many are what is held.
+    Hold(u64),
 }
 
 impl From<Settle> for Change {
@@ -56,11 +58,18 @@ impl From<Settle> for Change {
             Settle::Debit(units) => Self::Debit(units),
             Settle::GiveBack(units, at) => Self::GiveBack { units, at },
             Settle::LeaveQueue(units, empty_at) => Self::LeaveQueue { units, empty_at },
+            Settle::Hold(units) => Self::Hold(units),
         }
     }
 }
 
 impl Batch {
+    /// A batch of the gateway that holds by this number, below 2^53.
+    #[must_use]
+    pub fn of(holder: u64) -> Self {
+        Self(super::Batch::new(holder))
+    }
+
     /// Adds a request; `false` if it has no place.
     pub fn add(&mut self, asks: &[Ask<'_>]) -> bool {
         self.0.add(asks) == Added::Yes
@@ -68,11 +77,7 @@ impl Batch {
 
     /// Adds a settlement; `false` if it has no place.
     pub fn settle(&mut self, policy: &Arc<Policy>, key: &str, settle: Settle) -> bool {
-        let settlement = Settlement {
-            policy: Arc::clone(policy),
-            key: key.into(),
-            change: settle.into(),
-        };
+        let settlement = Settlement::new(Arc::clone(policy), key, settle.into());
         self.0.settle(&settlement) == Added::Yes
     }
 
@@ -139,6 +144,8 @@ impl Batch {
 #[derive(Debug, Default)]
 pub struct Model {
     counters: HashMap<String, Counter>,
+    /// Who asks and settles: the holder of what is taken where units are held.
+    holder: u64,
 }
 
 /// What Redis would hold under a key.
@@ -153,6 +160,34 @@ pub enum Stored {
 }
 
 impl Model {
+    /// From now on this gateway asks and settles.
+    pub fn set_holder(&mut self, holder: u64) {
+        self.holder = holder;
+    }
+
+    /// What is stored under a name, as the holder sees it.
+    fn find(&self, name: &str, now: Timestamp) -> Option<Counter> {
+        self.counters.get(name).map(|counter| match counter {
+            Counter::Slots(slots) => Counter::Slots(slots.clone().take_out(self.holder, now.as_micros())),
+            other => other.clone(),
+        })
+    }
+
+    /// What the holder stores under a name.
+    fn put(&mut self, name: String, algorithm: &Algorithm, counter: Counter, now: Timestamp) {
+        let counter = match (algorithm, counter) {
+            (Algorithm::Concurrency(a), Counter::Slots(slots)) => {
+                Counter::Slots(slots.put_back(self.holder, now.as_micros(), a.lease()))
+            }
+            (_, counter) => counter,
+        };
+        if algorithm.expires_at(&counter) > now {
+            self.counters.insert(name, counter);
+        } else {
+            self.counters.remove(&name);
+        }
+    }
+
     /// Decides one request.
     pub fn decide(&mut self, asks: &[Ask<'_>], now: Timestamp) -> Decision {
         let names: Vec<String> = asks.iter().map(|ask| name(ask)).collect();
@@ -165,10 +200,8 @@ impl Model {
             })
             .collect();
         let stored: Vec<Option<Counter>> = names.iter().map(|name| self.counters.get(name).cloned()).collect();
-        let mut counters: Vec<Counter> = layers
-            .iter()
-            .zip(&stored)
-            .map(|(layer, stored)| layer.algorithm.load(stored.clone(), now))
+        let mut counters: Vec<Counter> = (layers.iter().zip(&names))
+            .map(|(layer, name)| layer.algorithm.load(self.find(name, now), now))
             .collect();
         let outdated: Vec<bool> = (layers.iter().zip(&stored).zip(&counters))
             .map(|((layer, stored), loaded)| {
@@ -180,7 +213,7 @@ impl Model {
         let decision = decide(&layers, &mut counters, now);
         for (index, (name, counter)) in names.into_iter().zip(counters).enumerate() {
             if outdated[index] || decision.readings[index].taken > 0 {
-                self.counters.insert(name, counter);
+                self.put(name, layers[index].algorithm, counter, now);
             }
         }
         decision
@@ -189,11 +222,9 @@ impl Model {
     /// Applies a settlement to the counter that `ask` names.
     pub fn settle(&mut self, ask: &Ask<'_>, settle: Settle, now: Timestamp) {
         let (algorithm, name) = (ask.policy.algorithm(), name(ask));
-        let mut counter = algorithm.load(self.counters.remove(&name), now);
+        let mut counter = algorithm.load(self.find(&name, now), now);
         algorithm.settle(&mut counter, settle.into(), now);
-        if algorithm.expires_at(&counter) > now {
-            self.counters.insert(name, counter);
-        }
+        self.put(name, algorithm, counter, now);
     }
 
     /// Whole units free of the counter that `ask` names.
@@ -218,6 +249,10 @@ impl Model {
                 Log::Times(times) => Stored::Times(times.iter().copied().collect()),
                 Log::Summary(_) => Stored::Nothing,
             },
+            Some(Counter::Slots(c)) => {
+                let lease = |lease: &Lease| [lease.holder, lease.slots, lease.since, lease.span];
+                Stored::Numbers(c.leases.iter().flat_map(lease).collect())
+            }
         }
     }
 }
@@ -249,6 +284,7 @@ fn outdated(layer: &Layer<'_>, stored: &Counter, loaded: &Counter, now: Timestam
             Log::Times(times) => times.back().is_some_and(|newest| *newest > now),
             Log::Summary(_) => false,
         },
+        (_, Counter::Slots(stored), _) => stored.leases.iter().any(|lease| lease.since > now),
         _ => true,
     }
 }
