@@ -28,6 +28,7 @@ mod cases_redis;
 mod cases_redis_down;
 mod charging;
 mod cli;
+mod concurrency;
 mod demo;
 mod drain;
 mod exact;

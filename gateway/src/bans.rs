@@ -80,6 +80,7 @@ impl Banning {
                 readings: found.iter().map(|(_, left)| reading(*left)).collect(),
                 turn: None,
                 receipt: None,
+                held: None,
             },
             at: now,
         })

@@ -9,7 +9,7 @@ use http::{
     header::{CONNECTION, CONTENT_TYPE, EXPECT, ORIGIN},
 };
 use hyper::body::Incoming;
-use limiter_core::Timestamp;
+use limiter_core::{Held, Timestamp};
 
 use crate::{
     body::Body,
@@ -57,6 +57,8 @@ pub(crate) struct Exchange {
     pub(crate) waited: Duration,
     /// What is to be settled once the answer is there.
     pub(crate) owed: Option<Box<Owed>>,
+    /// What it holds of limits of concurrency.
+    pub(crate) held: Option<Box<Held>>,
     /// Of the answer.
     pub(crate) status: StatusCode,
     /// Of the answer's body, as far as it went by.
@@ -107,6 +109,7 @@ impl Exchange {
             is_shed: false,
             waited: Duration::ZERO,
             owed: None,
+            held: None,
             status: rescue::client_left(),
             bytes: 0,
             end: End::Open,

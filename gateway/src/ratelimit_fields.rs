@@ -96,13 +96,17 @@ fn write_list(to: &mut BytesMut, spoken: &[Spoken<'_>], item: impl Fn(&mut Bytes
     }
 }
 
-/// `"user";q=100;w=60`
+/// `"user";q=100;w=60`, or `"uploads";q=20;qu="concurrent-requests"`, which has no window.
 fn write_policy(to: &mut BytesMut, (policy, _): Spoken<'_>) {
     write_string(to, policy.name());
     to.put_slice(b";q=");
     write_number(to, policy.algorithm().limit());
-    to.put_slice(b";w=");
-    write_number(to, ceil_secs(policy.algorithm().window()));
+    if policy.algorithm().holds() {
+        to.put_slice(b";qu=\"concurrent-requests\"");
+    } else {
+        to.put_slice(b";w=");
+        write_number(to, ceil_secs(policy.algorithm().window()));
+    }
 }
 
 /// `"user";r=0;t=24`

@@ -101,6 +101,7 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
     if let Some(turn) = passed.take_turn() {
         exchange.waited = queue::wait(turn, &exchange.conn().worker, &view.snapshot).await?;
     }
+    exchange.held = passed.take_held();
     let degraded = passed.degraded();
     if let Some(degraded) = degraded {
         exchange.refused_by = Some(degraded.layer);
@@ -128,7 +129,10 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
         Err(_) => {}
     }
     // Rescued here: what the layers said is told whoever answers.
-    let mut response = sent.unwrap_or_else(|failure| rescue::answer(exchange, failure));
+    let mut response = sent.unwrap_or_else(|failure| {
+        exchange.held = None;
+        rescue::answer(exchange, failure)
+    });
     exchange.settle(&response, |layer, charged, cost| {
         passed.costs(&view.snapshot, layer, charged, cost);
     });

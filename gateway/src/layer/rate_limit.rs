@@ -1,7 +1,9 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
 use http::{HeaderMap, HeaderValue};
-use limiter_core::{Checking, FallbackDecision, Outcome, Role, StoreError, Timestamp, Turn, Verdict, Wait, store::Ask};
+use limiter_core::{
+    Checking, FallbackDecision, Held, Outcome, Role, StoreError, Timestamp, Turn, Verdict, Wait, store::Ask,
+};
 use smallvec::SmallVec;
 
 use crate::{
@@ -31,6 +33,7 @@ pub(crate) struct Check {
 pub(crate) struct Passed {
     fact: Option<RateLimited>,
     degraded: Option<Degraded>,
+    held: Option<Box<Held>>,
 }
 
 /// A request that a layer refused, and that goes to another upstream instead.
@@ -194,7 +197,7 @@ fn judge(
     verdict(fact, snapshot)
 }
 
-fn verdict(fact: RateLimited, snapshot: &Snapshot) -> Result<Passed, Failure> {
+fn verdict(mut fact: RateLimited, snapshot: &Snapshot) -> Result<Passed, Failure> {
     let mut degraded = None;
     if let Verdict::Denied { .. } = fact.decision.verdict {
         degraded = self::degraded(&fact, snapshot);
@@ -203,6 +206,7 @@ fn verdict(fact: RateLimited, snapshot: &Snapshot) -> Result<Passed, Failure> {
         }
     }
     Ok(Passed {
+        held: fact.decision.held.take(),
         fact: (!fact.layers.is_empty()).then_some(fact),
         degraded,
     })
@@ -277,6 +281,11 @@ impl Passed {
     /// The turn that the request has to wait for, if it has one.
     pub(crate) fn take_turn(&mut self) -> Option<Box<Turn>> {
         self.fact.as_mut()?.decision.turn.take()
+    }
+
+    /// What the request holds of limits of concurrency, until it has ended.
+    pub(crate) fn take_held(&mut self) -> Option<Box<Held>> {
+        self.held.take()
     }
 
     /// Where the request goes instead of to its route's target.

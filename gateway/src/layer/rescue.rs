@@ -206,12 +206,16 @@ fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
         if let (Some(policy), Some(reading)) = (policies.get(by), refusal.decision.readings.get(by)) {
             let (name, algorithm) = (policy.name(), policy.algorithm());
             let (limit, window) = (algorithm.limit(), ceil_secs(algorithm.window()));
+            let quota = match algorithm.holds() {
+                true => format!("{limit} at once"),
+                false => format!("{limit} per {window} s"),
+            };
             problem.detail = Some(match (reading.wait, problem.retry_after) {
                 (Wait::Never, _) => format!("this request costs more than limit {name:?} of {limit} ever has"),
                 (Wait::For(_), Some(secs)) => {
-                    format!("limit {name:?} of {limit} per {window} s is used up; retry in {secs} s")
+                    format!("limit {name:?} of {quota} is used up; retry in {secs} s")
                 }
-                (Wait::For(_), None) => format!("limit {name:?} of {limit} per {window} s is used up"),
+                (Wait::For(_), None) => format!("limit {name:?} of {quota} is used up"),
             });
         }
     }

@@ -46,6 +46,7 @@ fn decision(readings: &[Reading]) -> Decision {
         readings: readings.iter().copied().collect(),
         turn: None,
         receipt: None,
+        held: None,
     }
 }
 

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use limiter_core::{
     Algorithm, AlgorithmError, Rate,
-    algorithm::{LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    algorithm::{
+        Concurrency, LEASE_DEFAULT, LEASE_MAX, LEASE_MIN, LeakyBucket, SlidingWindowCounter, SlidingWindowLog,
+        TokenBucket,
+    },
 };
 
 use super::{
     super::{
         place::Place,
-        raw::{self, Field, Parameters},
+        raw::{self, Field, Parameters, Scalar},
         suggest, units,
     },
     context::{Context, within},
@@ -50,7 +53,7 @@ const KINDS: &[(&str, Kind, &[&str])] = &[
         Kind::SlidingWindowCounter,
         &["limit", "window", "buckets"],
     ),
-    ("concurrency", Kind::Concurrency, &["limit"]),
+    ("concurrency", Kind::Concurrency, &["limit", "lease"]),
 ];
 
 /// Parameters that are known by name only.
@@ -79,10 +82,7 @@ pub(super) fn algorithm(
         Kind::FixedWindow => fixed_window(item, raw, cx)?,
         Kind::SlidingWindowLog => sliding_window_log(item, raw, cx)?,
         Kind::SlidingWindowCounter => sliding_window_counter(item, raw, cx)?,
-        Kind::Concurrency => {
-            cx.unsupported(&item.key("algorithm"), "concurrency", "another algorithm");
-            return None;
-        }
+        Kind::Concurrency => concurrency(item, raw, cx)?,
     };
     made.map_err(|error| inexact(&error, item, raw, cx)).ok()
 }
@@ -170,6 +170,22 @@ fn sliding_window_counter(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'
     let buckets = cx.read(&item.key("buckets"), &raw.buckets, within(1, 60));
     let buckets = buckets.and_then(|buckets| u32::try_from(buckets).ok()).unwrap_or(6);
     Some(SlidingWindowCounter::new(limit?, window?, buckets).map(Algorithm::from))
+}
+
+fn concurrency(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Made> {
+    let limit = limit(item, raw, cx);
+    let place = item.key("lease");
+    let lease = cx.mapping(&place, &raw.lease);
+    let lease = lease.and_then(|raw| cx.read(&place.key("ttl"), &raw.ttl, lease_ttl));
+    Some(Concurrency::new(limit?, lease.unwrap_or(LEASE_DEFAULT)).map(Algorithm::from))
+}
+
+fn lease_ttl(scalar: &Scalar) -> Result<Duration, String> {
+    let ttl = units::duration(scalar)?;
+    match (LEASE_MIN..=LEASE_MAX).contains(&ttl) {
+        true => Ok(ttl),
+        false => Err(format!("{scalar} is out of range, expected 100ms to 1h")),
+    }
 }
 
 pub(super) fn limit(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<u64> {

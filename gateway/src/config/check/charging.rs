@@ -190,5 +190,19 @@ pub(super) fn can_give_back(place: &Place<'_>, policy: &Policy, algorithm: &Algo
         cx.wrong(place, message);
         return false;
     }
+    if algorithm.holds() && policy.gives_back() {
+        let message = "what is in flight is given back when it ends: expected another algorithm, or neither \
+                       `charge: {status: …}` nor a cost from a response header";
+        cx.wrong(place, message);
+        return false;
+    }
     true
+}
+
+/// Tells of a layer that charges what is refused and cannot.
+pub(super) fn can_charge_all(place: &Place<'_>, role: Role, algorithm: &Algorithm, cx: &mut Context<'_>) {
+    if role == Role::ChargedAlways && algorithm.holds() {
+        let message = "a request that is refused holds nothing that it could be charged for, expected `allowed`";
+        cx.wrong(place, message);
+    }
 }

@@ -13,7 +13,7 @@ use super::{
     Names,
     algorithm::algorithm,
     ban::ban,
-    charging::{can_give_back, charge, cost, fits},
+    charging::{can_charge_all, can_give_back, charge, cost, fits},
     context::{Context, name},
     key::key,
     matching::matches,
@@ -105,6 +105,7 @@ fn layer(
     });
     if let Some(policy) = &policy {
         can_give_back(&place.key("algorithm"), policy, policy.algorithm(), cx);
+        can_charge_all(&place.key("charge"), policy.role(), policy.algorithm(), cx);
     }
     let known = cost.as_ref().map(Cost::known);
     let candidate = candidate(&place.key("candidate"), raw, policy.as_ref().zip(known), cx);

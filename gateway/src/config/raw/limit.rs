@@ -58,7 +58,7 @@ mapping! {
         /// Keys that it refuses too often are banned: refused outright for a time, by all gateways, before any layer is asked.
         /// Not of a layer in the shadow, which refuses nothing.
         ban: Ban { otherwise: "none", example: "{after: 20, within: 1m, for: [1m, 10m, 1h]}" },
-    } later [lease]
+    } later []
 }
 
 mapping! {
@@ -97,6 +97,16 @@ mapping! {
         deny: Flag { default: "false", example: "true" },
         ..parameters: Parameters = Parameters::of_override;
     } later []
+}
+
+mapping! {
+    /// `limits[].lease`.
+    #[derive(Clone)]
+    Lease: "a mapping with `ttl`" {
+        /// A gateway that dies gives back what it held after this, at the latest: what it holds it says anew four times in it.
+        /// 100ms to 1h.
+        ttl: Span { default: "1s", example: "3s" },
+    } later [size]
 }
 
 mapping! {

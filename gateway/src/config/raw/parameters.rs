@@ -6,6 +6,7 @@ use super::{
     describe::{Definitions, Facts, Key},
     field::{Field, Part, Shape},
     leaves::{Anything, Flag, Length, MAX, Rate, Span, Text, Whole, Word},
+    limit::Lease,
 };
 
 /// The algorithms that this version has.
@@ -15,6 +16,7 @@ pub(super) const ALGORITHMS: &[&str] = &[
     "fixed_window",
     "sliding_window_log",
     "sliding_window_counter",
+    "concurrency",
 ];
 
 /// Declares [`Parameters`]: each with the algorithms that it is `of`. One that is `required` is so of these only.
@@ -127,9 +129,9 @@ parameters! {
     delay: Flag { of: "`leaky_bucket`", default: "true", example: "false" },
     /// A request whose turn is later is refused.
     max_delay: Span { of: "`leaky_bucket` with `delay: true`", default: "10s", example: "2s" },
-    /// What passes in a window; of a log at most 100,000.
+    /// What passes in a window, of a log at most 100,000; or what is in flight at once.
     limit: Whole {
-        of: "`fixed_window`, `sliding_window_log`, `sliding_window_counter`", required: true,
+        of: "`fixed_window`, `sliding_window_log`, `sliding_window_counter`, `concurrency`", required: true,
         range: (1, MAX), example: "500",
     },
     /// The window's length; `1mo`, a month of the calendar, only of `fixed_window`.
@@ -147,4 +149,6 @@ parameters! {
     },
     /// Parts that the window is counted in.
     buckets: Whole { of: "`sliding_window_counter`", range: (1, 60), default: "6", example: "10" },
+    /// How gateways that share a store hold what is in flight.
+    lease: Lease { of: "`concurrency`", otherwise: "`{ttl: 1s}`", example: "{ttl: 3s}" },
 }

@@ -90,6 +90,11 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
             "/responses/cors",
             json!({"responses": {"cors": {"allow_origin": "*"}}}),
         ),
+        (
+            "Lease",
+            "/limits/0/lease",
+            json!({"limits": [{"name": "a", "key": "ip", "algorithm": "concurrency", "limit": 1, "lease": {}}]}),
+        ),
         ("Server", "/server", json!({"server": {}})),
         ("Log", "/log", json!({"log": {}})),
     ];
@@ -99,6 +104,7 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
         json!({"algorithm": "fixed_window", "limit": 100, "window": "1d"}),
         json!({"algorithm": "sliding_window_log", "limit": 100, "window": "1s"}),
         json!({"algorithm": "sliding_window_counter", "limit": 100, "window": "1s"}),
+        json!({"algorithm": "concurrency", "limit": 100}),
     ] {
         let mut limit = json!({"name": "a", "key": "header:x-user-id", "match": {"path": "/a"}});
         let algorithm = algorithm.as_object().unwrap();

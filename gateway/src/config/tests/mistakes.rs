@@ -140,7 +140,7 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
         "7:5: limits[0].burst: unknown key for `fixed_window`, expected `limit`, `window`, `align` or `timezone`; `burst` belongs to `token_bucket`",
     ),
     (
-        "key of a later version",
+        "key that another algorithm has only, so far",
         "limits:
   - name: user
     key: ip
@@ -148,7 +148,7 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
     rate: 5/s
     lease: {size: 1%}
 ",
-        "6:5: limits[0].lease: `lease` is not supported by this version yet",
+        "6:5: limits[0].lease: unknown key for `token_bucket`, expected `rate`, `burst` or `max_wait`; `lease` belongs to `concurrency`",
     ),
     (
         "bans",
@@ -583,14 +583,26 @@ routes: []
         "6:5: limits[0].max_delay: unknown key for `token_bucket`, expected `rate`, `burst` or `max_wait`; `max_delay` belongs to `leaky_bucket`",
     ),
     (
-        "concurrency",
+        "what a limit of concurrency cannot be",
         "limits:
   - name: user
     key: ip
     algorithm: concurrency
     limit: 5
+    window: 1s
+    cost: 6
+    charge: all
+    lease: {ttl: 10ms, size: 5}
+  - {name: other, key: ip, algorithm: fixed_window, limit: 5, window: 1s, lease: {ttl: 1s}}
+  - {name: third, key: ip, algorithm: concurrency, limit: 5, charge: {status: 401}}
 ",
-        "4:16: limits[0].algorithm: `concurrency` is not supported by this version yet, expected another algorithm",
+        "6:5: limits[0].window: unknown key for `concurrency`, expected `limit` or `lease`; `window` belongs to `fixed_window`, `sliding_window_log` or `sliding_window_counter`
+7:11: limits[0].cost: 6 never fits, expected at most 5, which is all that passes at once
+8:13: limits[0].charge: a request that is refused holds nothing that it could be charged for, expected `allowed`
+9:18: limits[0].lease.ttl: 10ms is out of range, expected 100ms to 1h
+9:24: limits[0].lease.size: `size` is not supported by this version yet
+10:75: limits[1].lease: unknown key for `fixed_window`, expected `limit`, `window`, `align` or `timezone`; `lease` belongs to `concurrency`
+11:39: limits[2].algorithm: what is in flight is given back when it ends: expected another algorithm, or neither `charge: {status: …}` nor a cost from a response header",
     ),
     (
         "a candidate with a parameter of another algorithm, and one without its own",

@@ -1,0 +1,172 @@
+//! Requests in flight at once: a slot is held from the decision to the end of the answer's body.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use tokio::sync::Notify;
+
+use crate::support::{DEADLINE, Gateway, Origin, Raw, Redis, Response, Settings, Step, get, wait_for};
+
+/// An origin that answers when the test says so: of `/stream` the head and half of the body at once.
+struct Patient {
+    origin: Origin,
+    signals: Arc<Mutex<HashMap<String, Arc<Notify>>>>,
+}
+
+/// A request that the origin has, and that goes on.
+struct Flight {
+    client: Raw,
+    signal: Arc<Notify>,
+}
+
+impl Flight {
+    /// Lets it end, as it will.
+    async fn land(mut self) -> Response {
+        self.signal.notify_one();
+        self.client.response_to("GET").await.unwrap()
+    }
+}
+
+impl Patient {
+    async fn start() -> Self {
+        let (origin, signals) = (Origin::start().await, Arc::<Mutex<HashMap<_, Arc<Notify>>>>::default());
+        let known = Arc::clone(&signals);
+        origin.answers(move |seen| {
+            let Some(signal) = known.lock().unwrap().get(&seen.target).cloned() else {
+                return vec![Step::ok("fine")];
+            };
+            let wait = Step::Wait(signal);
+            if seen.target.starts_with("/stream") {
+                let half = Step::text("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+                vec![half, wait, Step::text("rest")]
+            } else if seen.target.starts_with("/broken") {
+                vec![wait, Step::Reset]
+            } else {
+                vec![wait, Step::ok("fine")]
+            }
+        });
+        Self { origin, signals }
+    }
+
+    /// Sends a request that the origin takes in.
+    async fn holds(&self, address: SocketAddr, kind: &str) -> Flight {
+        let signal = Arc::new(Notify::new());
+        let target = {
+            let mut signals = self.signals.lock().unwrap();
+            let target = format!("{kind}/{}", signals.len());
+            signals.insert(target.clone(), Arc::clone(&signal));
+            target
+        };
+        let mut client = Raw::connect(address).await;
+        let request = get(&target).header("x-user-id", "alice");
+        client.send(request.to_bytes()).await.unwrap();
+        wait_for(DEADLINE, &format!("{target} at the origin"), || async {
+            self.origin.executed_target(&target) == 1
+        })
+        .await;
+        Flight { client, signal }
+    }
+}
+
+async fn at_once(address: SocketAddr) -> Response {
+    crate::support::Client::to(address)
+        .send(&get("/at-once").header("x-user-id", "alice"))
+        .await
+}
+
+/// What was given back is free again, at every gateway.
+async fn has_room(addresses: &[SocketAddr]) {
+    for address in addresses {
+        wait_for(DEADLINE, "a slot", || async { at_once(*address).await.passed() }).await;
+    }
+}
+
+/// As [`has_room`] says, and for one more only.
+async fn has_room_for_one(patient: &Patient, addresses: &[SocketAddr]) {
+    has_room(addresses).await;
+    let last = patient.holds(addresses[0], "/hold").await;
+    for address in addresses {
+        assert!(at_once(*address).await.denied());
+    }
+    assert!(last.land().await.passed());
+    has_room(addresses).await;
+}
+
+const THREE: &str = "{name: flights, key: \"header:x-user-id\", algorithm: concurrency, limit: 3}";
+
+/// Three at once, whichever of the gateways they came to, and however they end.
+async fn three_at_once(patient: &Patient, addresses: &[SocketAddr]) {
+    let [one, two] = [addresses[0], addresses[addresses.len() - 1]];
+    let held = [
+        patient.holds(one, "/hold").await,
+        patient.holds(two, "/hold").await,
+        patient.holds(one, "/stream").await,
+    ];
+    for address in addresses {
+        let refused = at_once(*address).await;
+        assert!(refused.denied(), "{refused:?}");
+        assert_eq!(refused.retry_after(), Some(1));
+        let policy = "\"flights\";q=3;qu=\"concurrent-requests\"";
+        assert_eq!(refused.header("ratelimit-policy"), Some(policy));
+        assert_eq!(refused.header("ratelimit"), Some("\"flights\";r=0;t=1"));
+        let problem = refused.json();
+        assert_eq!(
+            problem["detail"],
+            "limit \"flights\" of 3 at once is used up; retry in 1 s"
+        );
+    }
+    let [hold, other, mut stream] = held;
+    // The head of the answer has come; its slot stays.
+    stream.client.read_until("half").await.unwrap();
+    assert!(at_once(one).await.denied());
+
+    // Its end, a client that leaves, one that leaves in the middle of the answer, an upstream that fails.
+    assert!(hold.land().await.passed());
+    has_room_for_one(patient, addresses).await;
+    drop(stream);
+    drop(other);
+    has_room(addresses).await;
+    let broken = [patient.holds(one, "/broken").await, patient.holds(two, "/hold").await];
+    has_room_for_one(patient, addresses).await;
+    for client in broken {
+        client.land().await;
+    }
+    let three = [
+        patient.holds(one, "/hold").await,
+        patient.holds(two, "/hold").await,
+        patient.holds(two, "/hold").await,
+    ];
+    assert!(at_once(one).await.denied());
+    for client in three {
+        assert!(client.land().await.passed());
+    }
+}
+
+#[tokio::test]
+async fn in_memory_so_many_are_in_flight_at_once() {
+    let patient = Patient::start().await;
+    let settings = Settings::forwarding_to(&patient.origin).limit(THREE);
+    let gateway = Gateway::with(&settings).start().await;
+    three_at_once(&patient, &[gateway.address()]).await;
+}
+
+#[tokio::test]
+async fn over_two_gateways_so_many_are_in_flight_at_once() {
+    let (patient, redis) = (Patient::start().await, Redis::start().await);
+    let settings = Settings::forwarding_to(&patient.origin)
+        .counting_in(&redis, "inflight")
+        .limit(THREE);
+    let gateways = [
+        Gateway::with(&settings).start().await,
+        Gateway::with(&settings).start().await,
+    ];
+    three_at_once(&patient, &gateways.each_ref().map(Gateway::address)).await;
+    // Nothing is held, and nothing is kept.
+    wait_for(DEADLINE, "no counter", || async {
+        redis.counters("inflight").await.is_empty()
+    })
+    .await;
+}
