@@ -8,10 +8,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -42,8 +39,6 @@ pub struct Bans {
 pub(crate) struct Hub {
     clock: Arc<dyn Clock>,
     events: Mutex<Events>,
-    /// Whether there is somebody to be told: then what happens here is kept until it is.
-    is_shared: AtomicBool,
     #[cfg(feature = "redis")]
     outbox: shared::Outbox,
 }
@@ -105,7 +100,6 @@ impl Bans {
             hub: Arc::new(Hub {
                 clock,
                 events: Mutex::default(),
-                is_shared: AtomicBool::new(false),
                 #[cfg(feature = "redis")]
                 outbox: shared::Outbox::default(),
             }),
@@ -126,9 +120,8 @@ impl Bans {
     /// end.
     pub fn apply<'a>(&self, rules: impl IntoIterator<Item = (&'a Arc<str>, &'a Arc<BanRule>)>) {
         let rules: HashMap<_, _> = rules.into_iter().collect();
-        let mut is_new = false;
         for (name, rule) in &rules {
-            is_new |= self.layer(name).set_rule(Arc::clone(rule)).is_none();
+            self.layer(name).set_rule(Arc::clone(rule));
         }
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
         layers.retain(|name, layer| {
@@ -138,11 +131,8 @@ impl Bans {
             }
             stays
         });
-        drop(layers);
         #[cfg(feature = "redis")]
-        self.hub.outbox.changed(is_new);
-        #[cfg(not(feature = "redis"))]
-        let _ = is_new;
+        self.hub.outbox.hurry();
     }
 
     /// Ends a ban of this process, with its tally and rung. Whether there was one.
@@ -200,10 +190,6 @@ impl Hub {
             events.dropped += 1;
         }
     }
-
-    fn is_shared(&self) -> bool {
-        self.is_shared.load(Ordering::Relaxed)
-    }
 }
 
 impl fmt::Display for BanEventKind {
@@ -215,3 +201,6 @@ impl fmt::Display for BanEventKind {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

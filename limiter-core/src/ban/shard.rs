@@ -1,12 +1,14 @@
 //! A part of the keys of a layer that bans, under one lock; bounded.
 
 use std::{
-    collections::HashMap,
+    hash::RandomState,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+use hashbrown::HashMap;
 
 use super::{BanRule, record::Record};
 use crate::clock::Timestamp;
@@ -26,10 +28,9 @@ pub(super) struct Shard {
 /// What is known of the keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    pub(super) entries: HashMap<Box<str>, Entry>,
-    /// Keys of which something is unsent, at most as many as there may be; some may be gone.
+    pub(super) entries: HashMap<String, Entry, RandomState>,
     #[cfg(feature = "redis")]
-    pub(super) unsent: Vec<Box<str>>,
+    pub(super) unsent: super::shared::Lists,
 }
 
 /// What is known of one key.
@@ -67,6 +68,7 @@ impl Locked<'_> {
         &self.keys
     }
 
+    #[cfg(feature = "redis")]
     pub(super) fn keys_mut(&mut self) -> &mut Keys {
         &mut self.keys
     }
@@ -77,13 +79,10 @@ impl Locked<'_> {
 
     /// The entry of a key, made where there is none.
     pub(super) fn entry(&mut self, key: &str, rule: &BanRule, now: Timestamp) -> &mut Entry {
-        if !self.keys.entries.contains_key(key) {
-            if self.keys.entries.len() >= KEYS_MAX {
-                self.evict(rule, now);
-            }
-            self.keys.entries.insert(key.into(), Entry::default());
+        if self.keys.entries.len() >= KEYS_MAX && !self.keys.entries.contains_key(key) {
+            self.evict(rule, now);
         }
-        self.keys.entries.entry(key.into()).or_default()
+        self.keys.entries.entry_ref(key).or_default()
     }
 
     /// Counts a key that is banned now. Whether it was not before.
@@ -111,7 +110,7 @@ impl Locked<'_> {
         self.keys.entries.retain(|key, entry| {
             if entry.is_banned && entry.record.left(now).is_none() {
                 entry.is_banned = false;
-                ended.push(key.clone());
+                ended.push(key.as_str().into());
             }
             entry.record.forget_at(rule) > now
         });

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::{
     BanEventKind, BanRule, Bans, LayerBans,
     record::Served,
-    shard::{KEYS_MAX, Keys},
+    shard::{Entry, KEYS_MAX, Keys},
 };
 use crate::clock::Timestamp;
 
@@ -24,6 +24,8 @@ const LIFTS_MAX: usize = 100_000;
 /// Bans that end everywhere because their layer is gone, and the wish to be heard.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
+    /// Whether there is somebody to be told: then what happens here is kept until it is.
+    is_shared: AtomicBool,
     lifts: Mutex<Vec<(Arc<str>, Box<str>)>>,
     /// A layer is new: what others know of it was passed over so far.
     is_behind: AtomicBool,
@@ -37,8 +39,26 @@ pub(super) struct Unsent {
     refusals: Option<(u64, Timestamp)>,
     /// Its ban.
     has_ban: bool,
-    /// Whether it stands in the list of those keys.
-    is_listed: bool,
+    /// Whether it stands in the list of keys that were refused, and in that of the banned.
+    is_listed: [bool; 2],
+}
+
+/// Keys of which something is unsent, in the order of [`Unsent::is_listed`]: each at most as many as there may be; some may
+/// be gone.
+#[derive(Debug, Default)]
+pub(super) struct Lists([Vec<Box<str>>; 2]);
+
+/// The lists.
+const REFUSED: usize = 0;
+const BANNED: usize = 1;
+
+impl Lists {
+    fn add(&mut self, unsent: &mut Unsent, list: usize, key: &str) {
+        if !unsent.is_listed[list] && self.0[list].len() < KEYS_MAX {
+            unsent.is_listed[list] = true;
+            self.0[list].push(key.into());
+        }
+    }
 }
 
 /// Something that others are to know.
@@ -71,47 +91,51 @@ impl Keys {
             // What led to it is in it.
             unsent.refusals = None;
             unsent.has_ban = true;
+            self.unsent.add(unsent, BANNED, key);
         } else {
             let (count, since) = unsent.refusals.unwrap_or((0, now));
             unsent.refusals = Some((count + 1, since));
-        }
-        if !unsent.is_listed && self.unsent.len() < KEYS_MAX {
-            unsent.is_listed = true;
-            self.unsent.push(key.into());
+            self.unsent.add(unsent, REFUSED, key);
         }
     }
 }
 
+impl Entry {
+    fn take_unsent(&mut self, list: usize) -> Option<What> {
+        if list == REFUSED {
+            let (count, since) = self.unsent.refusals.take()?;
+            return Some(What::Refused(count, since));
+        }
+        let has_ban = std::mem::take(&mut self.unsent.has_ban);
+        let Served { until, rung, length } = self.record.ban.filter(|_| has_ban)?;
+        let began = until.as_micros().saturating_sub(micros(length));
+        Some(What::Banned(rung, Timestamp::from_micros(began)))
+    }
+}
+
 impl LayerBans {
-    /// Takes what is unsent, at most so much. Bans come before refusals of the same key.
-    fn take_unsent(&self, at_most: usize, to: &mut Vec<News>) {
+    /// Takes what is unsent of a list, at most so much. Begins anywhere, so that no key waits for ever in a flood.
+    fn take_unsent(&self, list: usize, at_most: usize, to: &mut Vec<News>) {
         let Some(rule) = self.rule() else { return };
-        for shard in &self.shards {
-            let mut shard = shard.lock();
+        let first = fastrand::usize(..self.shards.len());
+        for at in 0..self.shards.len() {
+            let mut shard = self.shards[(first + at) % self.shards.len()].lock();
             let keys = shard.keys_mut();
             while to.len() < at_most
-                && let Some(key) = keys.unsent.pop()
+                && let Some(key) = keys.unsent.0[list].pop()
             {
-                let Some(entry) = keys.entries.get_mut(&key) else {
+                let Some(entry) = keys.entries.get_mut(&*key) else {
                     continue;
                 };
-                let unsent = std::mem::take(&mut entry.unsent);
-                let what = match (unsent, entry.record.ban) {
-                    (Unsent { has_ban: true, .. }, Some(Served { until, rung, length })) => {
-                        let began = Timestamp::from_micros(until.as_micros().saturating_sub(micros(length)));
-                        What::Banned(rung, began)
-                    }
-                    (Unsent { refusals, .. }, _) => match refusals {
-                        Some((count, since)) => What::Refused(count, since),
-                        None => continue,
-                    },
-                };
-                to.push(News {
-                    limit: Arc::clone(&self.name),
-                    rule: Some(Arc::clone(&rule)),
-                    key,
-                    what,
-                });
+                entry.unsent.is_listed[list] = false;
+                if let Some(what) = entry.take_unsent(list) {
+                    to.push(News {
+                        limit: Arc::clone(&self.name),
+                        rule: Some(Arc::clone(&rule)),
+                        key,
+                        what,
+                    });
+                }
             }
         }
     }
@@ -120,7 +144,7 @@ impl LayerBans {
     fn put_back(&self, news: &News) {
         let mut shard = self.shard(&news.key).lock();
         let keys = shard.keys_mut();
-        let Some(entry) = keys.entries.get_mut(&news.key) else {
+        let Some(entry) = keys.entries.get_mut(&*news.key) else {
             return;
         };
         let unsent = &mut entry.unsent;
@@ -128,13 +152,13 @@ impl LayerBans {
             What::Refused(count, since) => {
                 let (more, later) = unsent.refusals.unwrap_or((0, since));
                 unsent.refusals = Some((count + more, since.min(later)));
+                keys.unsent.add(unsent, REFUSED, &news.key);
             }
-            What::Banned(..) => unsent.has_ban = true,
-            What::Lifted => return,
-        }
-        if !unsent.is_listed && keys.unsent.len() < KEYS_MAX {
-            unsent.is_listed = true;
-            keys.unsent.push(news.key.clone());
+            What::Banned(..) => {
+                unsent.has_ban = true;
+                keys.unsent.add(unsent, BANNED, &news.key);
+            }
+            What::Lifted => {}
         }
     }
 
@@ -142,17 +166,10 @@ impl LayerBans {
     fn share_all(&self, now: Timestamp) {
         for shard in self.shards.iter().filter(|shard| shard.bans_anybody()) {
             let mut shard = shard.lock();
-            let keys = shard.keys_mut();
-            let in_force = keys
-                .entries
-                .iter_mut()
-                .filter(|(_, entry)| entry.record.left(now).is_some());
-            for (key, entry) in in_force {
+            let Keys { entries, unsent } = shard.keys_mut();
+            for (key, entry) in entries.iter_mut().filter(|(_, entry)| entry.record.left(now).is_some()) {
                 entry.unsent.has_ban = true;
-                if !entry.unsent.is_listed && keys.unsent.len() < KEYS_MAX {
-                    entry.unsent.is_listed = true;
-                    keys.unsent.push(key.clone());
-                }
+                unsent.add(&mut entry.unsent, BANNED, key);
             }
         }
     }
@@ -191,7 +208,7 @@ impl LayerBans {
 impl Bans {
     /// Whether there is somebody to be told of what happens here.
     pub(crate) fn set_shared(&self, is_shared: bool) {
-        self.hub.is_shared.store(is_shared, Ordering::Relaxed);
+        self.hub.outbox.is_shared.store(is_shared, Ordering::Relaxed);
         if is_shared {
             self.share_all();
         }
@@ -225,8 +242,11 @@ impl Bans {
                 what: What::Lifted,
             }));
         }
-        for layer in self.all() {
-            layer.take_unsent(at_most, &mut news);
+        let layers = self.all();
+        for list in [BANNED, REFUSED] {
+            layers
+                .iter()
+                .for_each(|layer| layer.take_unsent(list, at_most, &mut news));
         }
         news
     }
@@ -273,24 +293,21 @@ impl Outbox {
         self.lifts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lift(&self, limit: &Arc<str>, key: &str) {
+    /// A ban that ends everywhere.
+    pub(super) fn lift(&self, limit: &Arc<str>, key: &str) {
         let mut lifts = self.lifts();
         if lifts.len() < LIFTS_MAX {
             lifts.push((Arc::clone(limit), key.into()));
         }
     }
 
-    /// The ban of a layer that is gone.
-    pub(super) fn lift_elsewhere(&self, limit: &Arc<str>, key: &str) {
-        self.lift(limit, key);
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
     }
 
-    /// The layers are others.
-    pub(super) fn changed(&self, is_new: bool) {
-        if is_new {
-            self.is_behind.store(true, Ordering::Relaxed);
-        }
-        self.hurry();
+    /// A layer is new.
+    pub(super) fn fall_behind(&self) {
+        self.is_behind.store(true, Ordering::Relaxed);
     }
 
     /// Lets others know at once.

@@ -59,7 +59,7 @@ impl LayerBans {
         }
         let is_banned = entry.record.refused(&rule, 1, now, now);
         #[cfg(feature = "redis")]
-        if self.hub.is_shared() {
+        if self.hub.outbox.is_shared() {
             shard.keys_mut().note(key, is_banned, now);
         }
         if is_banned {
@@ -99,7 +99,7 @@ impl LayerBans {
                 if let Some(left) = entry.record.left(now) {
                     all.push(Ban {
                         limit: Arc::clone(&self.name),
-                        key: key.clone(),
+                        key: key.as_str().into(),
                         until: now.plus(left),
                         left,
                     });
@@ -131,16 +131,21 @@ impl LayerBans {
                     self.hub.tell(&self.name, &key, BanEventKind::Lifted);
                 }
                 #[cfg(feature = "redis")]
-                if self.hub.is_shared() && entry.record.ban.is_some() {
-                    self.hub.outbox.lift_elsewhere(&self.name, &key);
+                if self.hub.outbox.is_shared() && entry.record.ban.is_some() {
+                    self.hub.outbox.lift(&self.name, &key);
                 }
             }
         }
     }
 
     /// Gives it a rule in place of the one that it had.
-    pub(super) fn set_rule(&self, rule: Arc<BanRule>) -> Option<Arc<BanRule>> {
-        self.rule.write().unwrap_or_else(PoisonError::into_inner).replace(rule)
+    pub(super) fn set_rule(&self, rule: Arc<BanRule>) {
+        let old = self.rule.write().unwrap_or_else(PoisonError::into_inner).replace(rule);
+        #[cfg(feature = "redis")]
+        if old.is_none() {
+            self.hub.outbox.fall_behind();
+        }
+        drop(old);
     }
 
     pub(super) fn rule(&self) -> Option<Arc<BanRule>> {
