@@ -12,22 +12,22 @@ use crate::support::{
 const OUTCOMES: &str = "gateway_limit_decisions_total";
 const ABNORMAL: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
 /// How long others may take to learn of a ban.
-const SHARED: Duration = Duration::from_secs(1);
+pub(super) const SHARED: Duration = Duration::from_secs(1);
 
 /// Passes one request of a user a day, and bans by this.
-fn layer(ban: &str) -> String {
+pub(super) fn layer(ban: &str) -> String {
     format!("{{name: user, key: \"header:x-user-id\", algorithm: fixed_window, limit: 1, window: 1d, ban: {ban}}}")
 }
 
-fn answering(ban: &str) -> Settings {
+pub(super) fn answering(ban: &str) -> Settings {
     Settings::answering().limit(&layer(ban))
 }
 
-async fn ask(gateway: &Gateway, user: &str) -> Response {
+pub(super) async fn ask(gateway: &Gateway, user: &str) -> Response {
     gateway.client().send(&get("/").header("x-user-id", user)).await
 }
 
-async fn two(settings: &Settings) -> [Gateway; 2] {
+pub(super) async fn two(settings: &Settings) -> [Gateway; 2] {
     let gateways = [
         Gateway::with(settings).start().await,
         Gateway::with(settings).start().await,
@@ -38,38 +38,38 @@ async fn two(settings: &Settings) -> [Gateway; 2] {
     gateways
 }
 
-fn is_banned(answer: &Response) -> bool {
+pub(super) fn is_banned(answer: &Response) -> bool {
     answer.status == 429 && answer.json()["type"] == ABNORMAL
 }
 
 /// Asks until the user is banned, at most for so long. Requests that are refused meanwhile count.
-async fn is_banned_within(gateway: &Gateway, user: &str, time: Duration) {
+pub(super) async fn is_banned_within(gateway: &Gateway, user: &str, time: Duration) {
     let since = Instant::now();
     wait_for(DEADLINE, "a ban", || async { is_banned(&ask(gateway, user).await) }).await;
     let took = since.elapsed();
     assert!(took < time, "banned after {took:?}");
 }
 
-async fn bans(gateway: &Gateway) -> Vec<Value> {
+pub(super) async fn bans(gateway: &Gateway) -> Vec<Value> {
     let answer = gateway.ask_admin("GET", "/api/bans").await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json().as_array().unwrap().clone()
 }
 
 /// Waits until a gateway knows of so many bans.
-async fn knows_of(gateway: &Gateway, number: usize) {
+pub(super) async fn knows_of(gateway: &Gateway, number: usize) {
     wait_for(DEADLINE, "bans in /api/bans", || async {
         bans(gateway).await.len() == number
     })
     .await;
 }
 
-async fn logs(gateway: &Gateway, event: &str) {
+pub(super) async fn logs(gateway: &Gateway, event: &str) {
     wait_for(DEADLINE, event, || async { gateway.log().contains(event) }).await;
 }
 
 /// The statuses of so many requests in a row; `b` for a ban, `p` for passing, `d` for a common refusal.
-async fn course(gateway: &Gateway, user: &str, requests: usize) -> String {
+pub(super) async fn course(gateway: &Gateway, user: &str, requests: usize) -> String {
     let mut course = String::new();
     for _ in 0..requests {
         let answer = ask(gateway, user).await;
@@ -260,37 +260,6 @@ async fn who_offends_again_is_banned_for_longer() {
         let left = bans(&gateway).await[0]["seconds_left"].as_u64().unwrap();
         assert!((590..=600).contains(&left), "{left}");
     }
-}
-
-/// Bans that are known stay; new ones are made alone, and are those of all when Redis is back.
-#[tokio::test]
-async fn bans_go_on_while_redis_is_away() {
-    let redis = Redis::start().await;
-    let store = format!(
-        "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
-        redis.address()
-    );
-    let [one, two] = two(&answering("{after: 2, within: 1m, for: 10m}").store(&store)).await;
-    assert_eq!(course(&one, "alice", 3).await, "pdd");
-    knows_of(&two, 1).await;
-    redis.kill();
-    one.status_says("/store/state", "down").await;
-    two.status_says("/store/state", "down").await;
-    assert_eq!(course(&two, "alice", 2).await, "bb");
-    assert_eq!(course(&one, "bob", 4).await, "pddb", "refusals of the fallback count");
-    assert_eq!(course(&two, "bob", 1).await, "p");
-    // What cannot be done everywhere is said.
-    let answer = two.ask_admin("DELETE", "/api/bans/user/alice").await;
-    assert_eq!(answer.status, 503, "{answer:?}");
-    assert!(!is_banned(&ask(&two, "alice").await), "but it is done here");
-    // It comes back empty: those who know tell.
-    redis.start_again().await;
-    for gateway in [&one, &two] {
-        gateway.status_says("/store/state", "connected").await;
-        knows_of(gateway, 2).await;
-    }
-    assert_eq!(two.ask_admin("DELETE", "/api/bans/user/alice").await.status, 204);
-    knows_of(&one, 1).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use limiter_core::{Algorithm, OnFailure};
 
 use super::{
-    Config, Cost, Layer, Store,
+    Config, Cost, KeyPart, Layer, Store,
     check::Context,
     place::Place,
     raw::{self, Field, OneOrMany},
@@ -33,6 +33,7 @@ pub(super) fn find(raw: &raw::Config, config: &Config, cx: &mut Context<'_>) {
         let place = limits.item(i, list.is_list);
         quota(&place, raw, layer, cx);
         dear(&place, layer, cx);
+        shared_ban(&place, layer, cx);
         if !config.routes.is_empty() {
             reachable(&place.key("match"), raw, layer, &mut routes, cx);
         }
@@ -74,6 +75,16 @@ fn dear(item: &Place<'_>, layer: &Layer, cx: &mut Context<'_>) {
     {
         let message = format!("only {limit} pass at once: a request that costs more, up to {max}, is always refused");
         cx.warn(&item.key("cost").key("max"), message);
+    }
+}
+
+/// Tells of bans that one client brings on all.
+fn shared_ban(item: &Place<'_>, layer: &Layer, cx: &mut Context<'_>) {
+    let is_everybodys =
+        |part: &KeyPart| matches!(part, KeyPart::Global | KeyPart::Route | KeyPart::Method | KeyPart::Host);
+    if layer.ban.is_some() && layer.key.iter().all(is_everybodys) {
+        let message = "clients share this key: one that is refused too often shuts all of them out";
+        cx.warn(&item.key("ban"), message);
     }
 }
 

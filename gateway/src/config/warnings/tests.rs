@@ -245,3 +245,19 @@ fn priorities_that_order_nothing() {
     let degraded = "responses: {rejection: {upstream: v}}\n";
     assert_eq!(told(&format!("{upstreams}{routes}{degraded}")), "");
 }
+
+#[test]
+fn bans_that_one_client_brings_on_all() {
+    let ban = |key: &str| {
+        told(&format!(
+            "limits: [{{name: a, key: {key}, algorithm: token_bucket, rate: 5/s, ban: {{after: 1, within: 1s, for: 1s}}}}]\n"
+        ))
+    };
+    let doubtful = "limits[0].ban: clients share this key: one that is refused too often shuts all of them out";
+    for key in ["global", "[route, method]", "host"] {
+        assert!(ban(key).ends_with(doubtful), "{key}: {}", ban(key));
+    }
+    for key in ["ip", "[global, ip]", "path", "'header:x-user-id'"] {
+        assert_eq!(ban(key), "", "{key}");
+    }
+}

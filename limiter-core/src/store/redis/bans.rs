@@ -163,6 +163,10 @@ impl Link {
                 Ok(reply) => reply,
                 Err(failure) => {
                     debug!(server = %node.address, %failure, "bans were not shared");
+                    if failure.is_harmless() {
+                        // Another server may be the one to ask by now.
+                        self.context.doubted.notify_one();
+                    }
                     return self.bans.put_back(&news, failure.is_harmless());
                 }
             };
