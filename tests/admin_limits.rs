@@ -27,6 +27,7 @@ fn settings() -> Settings {
             "{name: some, key: query:a, on_missing_key: skip, algorithm: sliding_window_counter, limit: 9, window: 1m}",
         )
         .limit("{name: log, key: global, algorithm: sliding_window_log, limit: 50, window: 90s}")
+        .limit("{name: busy, key: global, algorithm: concurrency, limit: 7}")
 }
 
 #[tokio::test]
@@ -58,6 +59,10 @@ async fn the_layers_and_their_parameters() {
         json!({
             "name": "log", "key": "global", "mode": "enforce", "algorithm": "sliding_window_log",
             "parameters": {"limit": 50, "window": "90s"},
+        }),
+        json!({
+            "name": "busy", "key": "global", "mode": "enforce", "algorithm": "concurrency",
+            "parameters": {"limit": 7, "lease": {"ttl": "1s"}},
         }),
     ];
     let found = limits(&gateway).await;

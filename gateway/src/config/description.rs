@@ -1,6 +1,6 @@
 //! What the file says of the layers, for people and machines to read.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     Config, Layer,
@@ -56,7 +56,12 @@ fn parameters(raw: &Parameters, algorithm: &Algorithm) -> Map<String, Value> {
                 all.remove("max_delay");
             }
         }
-        _ => {}
+        Algorithm::Concurrency(_) => {
+            let lease = raw.lease.value().and_then(|lease| lease.ttl.value());
+            let ttl = lease.map_or_else(|| json!("1s"), |ttl| ttl.scalar().json());
+            all.insert("lease".into(), json!({"ttl": ttl}));
+        }
+        Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog(_) | Algorithm::SlidingWindowCounter(_) => {}
     }
     all
 }

@@ -9,6 +9,7 @@ pub(crate) struct Picture {
     pub(crate) come: Vec<u64>,
     pub(crate) pass: Vec<u64>,
     /// What passed is added up over this time, and compared with this quota.
+    pub(crate) below: &'static str,
     pub(crate) window_ms: u64,
     pub(crate) quota: u64,
 }
@@ -72,8 +73,7 @@ impl Picture {
 
     /// How many passed within a window that ends at each moment.
     fn sums(&self, svg: &mut Vec<String>, top: f64) {
-        let title = format!("passed within the last {} s", self.window_ms / 1000);
-        let y = self.field(svg, top, &title, MOST_WITHIN, 10);
+        let y = self.field(svg, top, self.below, MOST_WITHIN, 10);
         let quota = y(self.quota as f64);
         svg.push(line("q", (LEFT, quota), (WIDTH - RIGHT, quota)));
         let within = |end: u64| {

@@ -8,7 +8,7 @@ use std::{error::Error, fs, path::Path, sync::Arc, time::Duration};
 use limiter_core::{
     Algorithm, AlgorithmError, Ask, Checking, Limiter, MemoryStore, OnFailure, Outcome, Policy, Rate, Timestamp,
     Verdict,
-    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    algorithm::{Align, Concurrency, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
     test_util::ManualClock,
 };
 
@@ -23,6 +23,9 @@ const RATE: Rate = Rate {
     per: Duration::from_secs(1),
 };
 const WINDOW: Duration = Duration::from_secs(2);
+
+/// How long a request runs, where that matters.
+const RUN: Duration = Duration::from_secs(1);
 
 /// The pictures begin with a window of the clock.
 const START: Timestamp = Timestamp::from_micros(1_796_040_000_000_000);
@@ -54,7 +57,7 @@ fn folder() -> std::path::PathBuf {
 
 /// Each with the name of its file.
 fn pictures() -> Result<Vec<(String, String)>, AlgorithmError> {
-    let algorithms: [(&str, Algorithm); 5] = [
+    let algorithms: [(&str, Algorithm); 6] = [
         ("rate: 10/s, burst: 20", TokenBucket::new(RATE, AT_ONCE)?.into()),
         (
             "rate: 10/s, capacity: 20",
@@ -69,15 +72,21 @@ fn pictures() -> Result<Vec<(String, String)>, AlgorithmError> {
             SlidingWindowCounter::new(AT_ONCE, WINDOW, 6)?.into(),
         ),
         ("limit: 20, window: 2s", SlidingWindowLog::new(AT_ONCE, WINDOW)?.into()),
+        ("limit: 20", Concurrency::new(AT_ONCE, Duration::from_secs(1))?.into()),
     ];
     let pictures = algorithms.into_iter().map(|(parameters, algorithm)| {
         let name = algorithm.name();
+        let (below, window) = match algorithm {
+            Algorithm::Concurrency(_) => ("running, each for 1 s", RUN),
+            _ => ("passed within the last 2 s", WINDOW),
+        };
         let picture = Picture {
             title: format!("{name}, {parameters}"),
             span_ms: SPAN_MS,
             come: arrivals(),
             pass: passes(algorithm, &arrivals()),
-            window_ms: u64::try_from(WINDOW.as_millis()).unwrap_or_default(),
+            below,
+            window_ms: u64::try_from(window.as_millis()).unwrap_or_default(),
             quota: AT_ONCE,
         };
         (format!("{name}.svg"), picture.draw())
@@ -92,8 +101,12 @@ fn passes(algorithm: Algorithm, come: &[u64]) -> Vec<u64> {
     let limiter = Limiter::new(Arc::clone(&store) as _, store);
     let policy = Arc::new(Policy::new("drawn", algorithm, OnFailure::Local));
     let mut pass = Vec::new();
+    // What runs, and when it has ended.
+    let mut running = Vec::new();
     for &at in come {
-        clock.set(START.plus(Duration::from_millis(at)));
+        let now = START.plus(Duration::from_millis(at));
+        clock.set(now);
+        running.retain(|(end, _)| *end > now);
         let ask = Ask {
             policy: &policy,
             key: "*",
@@ -102,6 +115,7 @@ fn passes(algorithm: Algorithm, come: &[u64]) -> Vec<u64> {
         if let Checking::Ready(Outcome::Decided(decision)) = limiter.check(&[ask])
             && decision.verdict == Verdict::Allowed
         {
+            running.push((now.plus(RUN), decision.held));
             let delay = decision.turn.map_or(Duration::ZERO, |turn| turn.delay());
             pass.push(at + u64::try_from(delay.as_millis()).unwrap_or_default());
         }
