@@ -142,6 +142,8 @@ async fn a_foreign_value_under_a_key_is_replaced() {
                 .collect::<Tally>()
                 .expect(3, 2, &format!("{algorithm:?} over {foreign:?}"));
         }
+        // For so long a refusal is repeated without asking.
+        pause(Duration::from_secs(1)).await;
     }
     // It is told, and nothing else went wrong.
     let replaced = gateway

@@ -44,6 +44,7 @@ mod framing;
 mod harness;
 mod jwt;
 mod layers;
+mod local_refusals;
 mod matching;
 mod outage;
 mod overrides;

@@ -292,6 +292,16 @@ impl CounterStore {
         }
     }
 
+    /// A limiter over it. What it refuses costs no call for a while, where refusals stand: several servers give back what
+    /// they charged for a request that one of them refused, and memory costs nothing to ask.
+    fn limiter(&self, shared: &Shared) -> Limiter {
+        let limiter = Limiter::new(self.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>);
+        match self {
+            Self::Redis(redis) if !redis.is_cluster() => limiter.repeating_refusals(Arc::new(shared.clock)),
+            _ => limiter,
+        }
+    }
+
     /// `memory` or `redis`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -429,7 +439,7 @@ impl Snapshot {
             router: Router::new(&config.routes),
             banning: Banning::new(&config.limits, &shared.bans),
             layers,
-            limiter: Limiter::new(store.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>),
+            limiter: store.limiter(shared),
             store,
             shedding: Shedding::new(&config, &shared.gates, &shared.metrics, shared.clock.now()),
             metrics: Counted::new(&config, &shared.metrics),

@@ -47,12 +47,13 @@ use crate::{
     clock::{Clock, MonotonicClock, Timestamp},
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS, Verdict},
+    fingerprint::Fingerprint,
     held::{Held, Keeper},
     holdings::Holdings,
     policy::{OnFailure, Policy},
     receipt::Receipt,
     settlement::Settlement,
-    store::{Answer, Ask, Fingerprint, Health, MemoryStore, Store, are_distinct},
+    store::{Answer, Ask, Health, MemoryStore, Store, are_distinct},
     turn::Home,
 };
 

@@ -12,6 +12,7 @@ mod decide;
 pub mod decision;
 #[cfg(feature = "redis")]
 pub mod fallback;
+mod fingerprint;
 mod held;
 #[cfg(feature = "redis")]
 mod holdings;
@@ -19,6 +20,7 @@ pub mod key;
 pub mod limiter;
 pub mod policy;
 mod receipt;
+mod refusals;
 mod settlement;
 pub mod store;
 #[cfg(feature = "test-util")]

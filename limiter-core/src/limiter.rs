@@ -5,10 +5,12 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 use smallvec::SmallVec;
 
 use crate::{
+    clock::{Clock, Timestamp},
     decision::{Decision, INLINE_LAYERS, Verdict},
     held::{Held, Keeper},
     policy::OnFailure,
     receipt::Receipt,
+    refusals::Refusals,
     store::{Answer, Ask, OwnedAsks, Partly, Store, StoreError},
     turn::{Home, Turn},
 };
@@ -18,6 +20,7 @@ use crate::{
 pub struct Limiter {
     store: Arc<dyn Store>,
     fallback: Arc<dyn Store>,
+    refusals: Option<Arc<Refusals>>,
 }
 
 /// What the limiter says of a request.
@@ -25,6 +28,13 @@ pub struct Limiter {
 pub enum Outcome {
     /// The store decided.
     Decided(Decision),
+    /// The store was not asked: it has just refused the same, and would do so again.
+    Repeated {
+        /// For each reading of the decision, the index of its layer among those asked.
+        layers: SmallVec<[usize; INLINE_LAYERS]>,
+        /// A refusal by these layers; the index in it counts them.
+        decision: Decision,
+    },
     /// The store could not answer; the layers' failure policies decided.
     Fallback {
         /// Why the store could not answer.
@@ -82,7 +92,22 @@ impl Limiter {
     /// A limiter over `store`; layers whose failure policy is `local` use `fallback` while it is away.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, fallback: Arc<dyn Store>) -> Self {
-        Self { store, fallback }
+        Self {
+            store,
+            fallback,
+            refusals: None,
+        }
+    }
+
+    /// The same, with a memory for what its store refuses: until the wait that was told is over, and for a second at most,
+    /// the same counter refuses as much or more without asking. Not for a store that takes back what it charged: one of
+    /// several servers.
+    #[must_use]
+    pub fn repeating_refusals(self, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            refusals: Some(Arc::new(Refusals::new(clock))),
+            ..self
+        }
     }
 
     /// Decides one request: its layers in order, as one step, all or nothing. A request without layers is allowed.
@@ -102,8 +127,15 @@ impl Limiter {
                 },
             });
         }
+        let asked = self.refusals.as_ref().map_or(Timestamp::MAX, |refusals| refusals.now());
+        if let Some(refusals) = &self.refusals
+            && let Some((layers, decision)) = refusals.repeat(asks, asked)
+        {
+            return Checking::Ready(Outcome::Repeated { layers, decision });
+        }
         match self.store.decide(asks) {
             Answer::Ready(Ok(mut decision)) => {
+                self.learn(asks, &decision, asked);
                 claim(&mut decision, asks, Home::Store);
                 Receipt::merge(&mut decision.receipt, held);
                 Held::claim(&mut decision, asks, || Keeper::Store(Arc::clone(&self.store)));
@@ -116,6 +148,9 @@ impl Limiter {
                 Checking::Pending(Box::pin(async move {
                     match result.await {
                         Ok(mut decision) => {
+                            if decision.verdict != Verdict::Allowed {
+                                limiter.learn(&asks.asks(), &decision, asked);
+                            }
                             if decision.turn.is_some() || decision.receipt.is_some() {
                                 claim(&mut decision, &asks.asks(), Home::Store);
                             }
@@ -129,6 +164,17 @@ impl Limiter {
                     }
                 }))
             }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn refusals(&self) -> Option<&Arc<Refusals>> {
+        self.refusals.as_ref()
+    }
+
+    fn learn(&self, asks: &[Ask<'_>], decision: &Decision, asked: Timestamp) {
+        if let Some(refusals) = &self.refusals {
+            refusals.learn(asks, decision, asked);
         }
     }
 

@@ -153,6 +153,13 @@ impl Policy {
         self.gives_back
     }
 
+    /// Whether a refusal stands until the wait that it told is over, whatever happens meanwhile: nobody gives units back
+    /// early, and nobody else is to count the request.
+    #[must_use]
+    pub fn refuses_for_good(&self) -> bool {
+        self.role == Role::Enforced && !self.gives_back && !self.algorithm.has_turns() && !self.algorithm.holds()
+    }
+
     /// `name:tag:`: what the names of this policy's counters begin with, after the store's own prefix. The tag of the
     /// algorithm keeps a changed algorithm from meeting the old state.
     ///

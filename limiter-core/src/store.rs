@@ -7,8 +7,6 @@ mod owned;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-#[cfg(feature = "redis")]
-pub(crate) use memory::Fingerprint;
 pub use memory::MemoryStore;
 pub(crate) use owned::OwnedAsks;
 #[cfg(feature = "redis")]

@@ -126,6 +126,15 @@ impl Check {
                 let shared = fact.layers.len();
                 judge(fact, shared, &self.watched, snapshot, tried)
             }
+            Outcome::Repeated { layers, decision } => {
+                let layers = (layers.iter()).filter_map(|&at| self.layers.get(at).copied()).collect();
+                let fact = RateLimited { layers, decision, at };
+                for metrics in (fact.layers.iter()).filter_map(|layer| snapshot.metrics.limits.get(layer.index())) {
+                    metrics.record_repeated();
+                }
+                let shared = fact.layers.len();
+                judge(fact, shared, &self.watched, snapshot, tried)
+            }
             Outcome::Fallback { error, mut decision } => {
                 if let FallbackDecision::Local { decision, .. } = &mut decision {
                     *owed = Owed::of(decision, &self.layers);

@@ -152,6 +152,14 @@ fn encode_limits(to: &mut DescriptorEncoder<'_>, limits: &Listed<LimitMetrics>) 
             put_counter(&mut family.encode_family(&labels)?, &metrics.outcome(outcome))?;
         }
     }
+    let mut family = counter(
+        to,
+        "gateway_local_refusals",
+        "Refusals of limits that were repeated from memory",
+    )?;
+    for (limit, metrics) in limits {
+        put_counter(&mut family.encode_family(&[("limit", &**limit)])?, &metrics.repeated())?;
+    }
     let mut family = histogram(
         to,
         "gateway_limit_used_ratio",

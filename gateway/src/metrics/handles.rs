@@ -176,6 +176,8 @@ pub struct LimitMetrics {
 #[derive(Debug, Default)]
 struct LimitCells {
     outcomes: [AtomicU64; LimitOutcome::ALL.len()],
+    /// Of the refusals, those for which no store was asked.
+    repeated: AtomicU64,
     used: Histogram<{ RATIO_PPM.len() + 1 }>,
 }
 
@@ -185,6 +187,11 @@ impl LimitMetrics {
         if let Some(cell) = self.shards.own().outcomes.get(outcome as usize) {
             count(cell);
         }
+    }
+
+    /// Counts a refusal that was repeated from memory; [`LimitMetrics::record`] counts it as well.
+    pub fn record_repeated(&self) {
+        count(&self.shards.own().repeated);
     }
 
     /// Counts how full the limit was after a decision: `remaining` units of `limit` are left.
@@ -211,6 +218,10 @@ impl LimitMetrics {
 
     pub(super) fn outcome(&self, outcome: LimitOutcome) -> u64 {
         self.shards.sum(|cells| &cells.outcomes[outcome as usize])
+    }
+
+    pub(super) fn repeated(&self) -> u64 {
+        self.shards.sum(|cells| &cells.repeated)
     }
 
     pub(super) fn used(&self) -> Summed {

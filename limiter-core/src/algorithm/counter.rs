@@ -90,6 +90,15 @@ impl Algorithm {
         }
     }
 
+    /// Whether requests may have to wait for their turn, which they give back if they leave before it.
+    pub(crate) fn has_turns(&self) -> bool {
+        match self {
+            Self::TokenBucket(a) => !a.max_wait().is_zero(),
+            Self::LeakyBucket(a) => a.is_queue(),
+            _ => false,
+        }
+    }
+
     /// Takes `used` units, at most those that are free, at the moment that `counter` was loaded for.
     pub(crate) fn save(&self, counter: &mut Counter, used: u64, now: Timestamp) {
         match (self, counter) {

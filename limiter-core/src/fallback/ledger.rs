@@ -11,9 +11,9 @@ use super::counters::excess;
 use crate::{
     algorithm::{Algorithm, Counter},
     clock::Timestamp,
+    fingerprint::Fingerprint,
     policy::Policy,
     settlement::Change,
-    store::Fingerprint,
 };
 
 /// Keys in the ledger at most: about 250 bytes each, and the key's text.

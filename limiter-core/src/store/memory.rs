@@ -7,24 +7,20 @@ use std::{
 
 use smallvec::SmallVec;
 
-mod fingerprint;
 mod shard;
 #[cfg(feature = "redis")]
 mod single;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::fingerprint::Fingerprint;
-use self::{
-    fingerprint::Secret,
-    shard::{Entry, Shard, Slot},
-};
+use self::shard::{Entry, Shard, Slot};
 use super::{Answer, Ask, Health, Store, are_distinct};
 use crate::{
     algorithm::{Algorithm, Counter},
     clock::{Clock, Timestamp},
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS},
+    fingerprint::{Fingerprint, Secret},
     settlement::{Change, Settlement},
 };
 

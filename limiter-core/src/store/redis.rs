@@ -109,6 +109,12 @@ impl RedisStore {
         Self::start_with(config, runtime, RedisOptions::default())
     }
 
+    /// Whether the counters of one request may lie at several servers, which decide it in parts.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        matches!(&*self.topology, Topology::Cluster(_))
+    }
+
     /// Waits until all servers answer, `at_most` so long. Whether they do.
     ///
     /// For a start: what is asked before the first connection stands is [`StoreError::Unavailable`].

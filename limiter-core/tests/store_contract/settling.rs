@@ -35,6 +35,7 @@ async fn check(limiter: &Limiter, layers: &[(&Arc<Policy>, u64)]) -> Decision {
     match outcome {
         Outcome::Decided(decision) => decision,
         Outcome::Fallback { error, .. } => panic!("{error}"),
+        Outcome::Repeated { .. } => panic!("it remembers nothing"),
     }
 }
 

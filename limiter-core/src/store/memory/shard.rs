@@ -2,10 +2,10 @@
 
 use hashbrown::HashTable;
 
-use super::fingerprint::Fingerprint;
 use crate::{
     algorithm::{Algorithm, Counter},
     clock::Timestamp,
+    fingerprint::Fingerprint,
 };
 
 /// Counters looked at to find the one to evict. Of so many, the best is among the cheapest 16 % of all with a

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::{
     algorithm::{FixedWindow, TokenBucket},
-    store::memory::fingerprint::Secret,
+    fingerprint::Secret,
 };
 
 const MAX: usize = 20;

@@ -18,32 +18,49 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    pub(super) fn hash(self) -> u64 {
+    pub(crate) fn hash(self) -> u64 {
         self.low
     }
 
     /// One of `shards`, a power of two up to 64.
-    pub(super) fn shard(self, shards: usize) -> usize {
+    pub(crate) fn shard(self, shards: usize) -> usize {
         (self.high & (shards as u64 - 1)) as usize
     }
 }
 
 /// The secret of a process.
 #[derive(Clone, Copy)]
-pub(super) struct Secret(u64, u64);
+pub(crate) struct Secret(u64, u64);
 
 impl Secret {
     /// From the randomness of the operating system, which the standard library's hash maps are keyed by.
-    pub(super) fn random() -> Self {
+    pub(crate) fn random() -> Self {
         let random = RandomState::new();
         Self(random.hash_one(0_u8), random.hash_one(1_u8))
     }
 
     /// Of the counter `key` of the policy whose counters' names begin with `prefix`.
-    pub(super) fn fingerprint(self, prefix: &str, key: &str) -> Fingerprint {
+    pub(crate) fn fingerprint(self, prefix: &str, key: &str) -> Fingerprint {
+        Self::finish(self.named(prefix, key))
+    }
+
+    /// Of `units` of that counter.
+    pub(crate) fn fingerprint_of(self, prefix: &str, key: &str, units: u64) -> Fingerprint {
+        let mut hasher = self.named(prefix, key);
+        // No text has this byte: where the name ends is plain.
+        hasher.write(&[0xff]);
+        hasher.write(&units.to_le_bytes());
+        Self::finish(hasher)
+    }
+
+    fn named(self, prefix: &str, key: &str) -> SipHasher13 {
         let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
         hasher.write(prefix.as_bytes());
         hasher.write(key.as_bytes());
+        hasher
+    }
+
+    fn finish(hasher: SipHasher13) -> Fingerprint {
         let hash = hasher.finish128();
         Fingerprint {
             low: hash.h1,
@@ -69,6 +86,10 @@ mod tests {
         assert_ne!(a.fingerprint("user:tb:", "alice"), a.fingerprint("user:tb:", "alicf"));
         assert_ne!(a.fingerprint("user:tb:", "alice"), a.fingerprint("user:lb:", "alice"));
         assert_ne!(a.fingerprint("user:tb:", "alice"), b.fingerprint("user:tb:", "alice"));
+        assert_ne!(
+            a.fingerprint_of("user:tb:", "alice", 1),
+            a.fingerprint_of("user:tb:", "alice", 2)
+        );
     }
 
     #[test]

@@ -1,0 +1,173 @@
+//! Refusals that are repeated from memory: a flood costs the store nothing.
+//!
+//! A counter that had no room for so many units has none for as many until the wait that the store told is over: whatever
+//! happens meanwhile only makes it longer. So nothing is refused that the store would let pass, as long as time passes
+//! here as it does there, to within a thousandth. A refusal is remembered for a second at most: so much later a server
+//! whose clock was set forward is believed. More units than were refused would be refused as well, but have to wait
+//! longer, by how much only the store can tell.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use crate::{
+    clock::{Clock, Timestamp},
+    decision::{Decision, INLINE_LAYERS, Reading, Verdict, Wait},
+    fingerprint::{Fingerprint, Secret},
+    policy::Role,
+    store::Ask,
+};
+
+/// A refusal is repeated for so long at most.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Clocks run apart by less than this part of the time.
+const DRIFT: u32 = 1_000;
+/// A power of two, as [`Fingerprint::shard`] wants.
+const SHARDS: usize = 64;
+/// Refusals kept, at most, of 40 bytes each. Further ones are not remembered.
+const REFUSALS_MAX: usize = 65_536;
+
+/// Refusals of the last second.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    clock: Arc<dyn Clock>,
+    secret: Secret,
+    shards: Box<[Mutex<HashTable<Refusal>>]>,
+    /// The latest end of any, in µs: before the first, and after a while without, nothing is looked up.
+    latest: AtomicU64,
+}
+
+/// What a store said of one counter.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    /// A counter, and the units that did not fit.
+    units: Fingerprint,
+    /// Until then they cannot fit.
+    until: Timestamp,
+    /// From then on they fit, if nobody is charged before.
+    fits_at: Timestamp,
+    remaining: u64,
+}
+
+impl Refusals {
+    /// Remembers none yet.
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            secret: Secret::random(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            latest: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The layers that are known to refuse the request (indices into those asked), and what they say. `None` where none
+    /// is, and where a layer counts what others refuse.
+    pub(crate) fn repeat(
+        &self,
+        asks: &[Ask<'_>],
+        now: Timestamp,
+    ) -> Option<(SmallVec<[usize; INLINE_LAYERS]>, Decision)> {
+        if now.as_micros() >= self.latest.load(Ordering::Relaxed) || asks.iter().any(|ask| counts_refused(ask)) {
+            return None;
+        }
+        let mut layers = SmallVec::new();
+        let mut readings = SmallVec::new();
+        let mut longest = Wait::For(Duration::ZERO);
+        for (at, ask) in asks.iter().enumerate() {
+            let units = self.units(ask);
+            let known = (self.shard(units).find(units.hash(), |known| known.units == units)).copied();
+            if let Some(known) = known
+                && known.until > now
+            {
+                let wait = Wait::For(known.fits_at.since(now));
+                longest = longest.max(wait);
+                layers.push(at);
+                readings.push(Reading {
+                    fits: false,
+                    remaining: known.remaining,
+                    taken: 0,
+                    wait,
+                });
+            }
+        }
+        let decision = Decision {
+            verdict: Verdict::Denied { by: 0, wait: longest },
+            readings,
+            turn: None,
+            receipt: None,
+            held: None,
+        };
+        (!layers.is_empty()).then_some((layers, decision))
+    }
+
+    /// Remembers what of `decision` can be repeated. The store was asked at `asked`, and has answered by now.
+    pub(crate) fn learn(&self, asks: &[Ask<'_>], decision: &Decision, asked: Timestamp) {
+        if decision.verdict == Verdict::Allowed {
+            return;
+        }
+        let now = self.clock.now();
+        for (ask, reading) in asks.iter().zip(&decision.readings) {
+            if let Wait::For(wait) = reading.wait
+                && !reading.fits
+                && ask.policy.refuses_for_good()
+            {
+                // It was decided in between: at the earliest, and at the latest.
+                let until = asked.plus(wait.saturating_sub(wait / DRIFT).min(LONGEST));
+                self.keep(Refusal {
+                    units: self.units(ask),
+                    until,
+                    fits_at: now.plus(wait),
+                    remaining: reading.remaining,
+                });
+            }
+        }
+    }
+
+    fn keep(&self, refusal: Refusal) {
+        let units = refusal.units;
+        let mut shard = self.shard(units);
+        match shard.find_mut(units.hash(), |known| known.units == units) {
+            // Of two that were asked about at the same time, the later answer says more.
+            Some(known) => *known = refusal,
+            None => {
+                if shard.len() >= REFUSALS_MAX / SHARDS {
+                    let now = self.clock.now();
+                    shard.retain(|known| known.until > now);
+                }
+                if shard.len() < REFUSALS_MAX / SHARDS {
+                    shard.insert_unique(units.hash(), refusal, |known| known.units.hash());
+                }
+            }
+        }
+        drop(shard);
+        self.latest.fetch_max(refusal.until.as_micros(), Ordering::Relaxed);
+    }
+
+    fn units(&self, ask: &Ask<'_>) -> Fingerprint {
+        self.secret.fingerprint_of(ask.policy.key_prefix(), ask.key, ask.cost)
+    }
+
+    fn shard(&self, units: Fingerprint) -> MutexGuard<'_, HashTable<Refusal>> {
+        // Every change is complete before anything could panic.
+        (self.shards[units.shard(SHARDS)].lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the layer counts a request that another refuses, or says what it would have done with it.
+fn counts_refused(ask: &Ask<'_>) -> bool {
+    ask.policy.role() != Role::Enforced
+}
+
+#[cfg(test)]
+mod tests;
