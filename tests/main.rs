@@ -31,6 +31,7 @@ mod cases_redis_down;
 mod charging;
 mod cli;
 mod concurrency;
+mod concurrency_faults;
 mod demo;
 mod drain;
 mod exact;

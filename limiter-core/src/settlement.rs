@@ -12,6 +12,10 @@ pub struct Settlement {
     pub(crate) key: Box<str>,
     pub(crate) change: Change,
     /// Is told when this is dropped: once it was made, or will not be.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "only a shared store makes settlements later")
+    )]
     pub(crate) told: Option<Arc<dyn Told>>,
 }
 
@@ -68,5 +72,6 @@ pub(crate) enum Change {
     },
     /// So many slots of a limit of concurrency are what this process holds, whatever was said before, for the length of a
     /// lease from now. To any other algorithm it says nothing.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only a shared store is told"))]
     Hold(u64),
 }
