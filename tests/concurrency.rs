@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::support::{DEADLINE, Gateway, Origin, Raw, Redis, Response, Settings, Step, get, wait_for};
+use crate::support::{DEADLINE, Gateway, H2Client, Origin, Raw, Redis, Response, Settings, Step, get, wait_for};
 
 /// An origin that answers when the test says so: of `/stream` the head and half of the body at once.
 struct Patient {
@@ -49,6 +49,13 @@ impl Patient {
             }
         });
         Self { origin, signals }
+    }
+
+    /// From now on the origin waits before it answers this.
+    fn names(&self, target: &str) -> String {
+        let signal = Arc::new(Notify::new());
+        self.signals.lock().unwrap().insert(target.to_owned(), signal);
+        target.to_owned()
     }
 
     /// Sends a request that the origin takes in.
@@ -169,4 +176,96 @@ async fn over_two_gateways_so_many_are_in_flight_at_once() {
         redis.counters("inflight").await.is_empty()
     })
     .await;
+}
+
+#[tokio::test]
+async fn who_waits_for_its_turn_has_its_slot() {
+    let patient = Patient::start().await;
+    let settings = Settings::forwarding_to(&patient.origin)
+        .limit("{name: flights, key: global, algorithm: concurrency, limit: 3}")
+        .limit("{name: queue, key: global, algorithm: leaky_bucket, rate: 1/m, capacity: 9, max_delay: 1h}");
+    let gateway = Gateway::with(&settings).start().await;
+    let first = patient.holds(gateway.address(), "/hold").await;
+    let mut waiting = Vec::new();
+    for count in [1.0, 2.0] {
+        let mut client = Raw::connect(gateway.address()).await;
+        client.send(get("/").to_bytes()).await.unwrap();
+        waiting.push(client);
+        wait_for(DEADLINE, "a request that waits", || async {
+            gateway.metric("gateway_waiting_requests", &[]).await >= count
+        })
+        .await;
+    }
+    let refused = at_once(gateway.address()).await;
+    assert!(refused.denied(), "{refused:?}");
+    assert_eq!(refused.json()["violated-policies"][0], "flights");
+    // It leaves the queue, and its slot.
+    waiting.pop();
+    wait_for(DEADLINE, "one that waits", || async {
+        gateway.metric("gateway_waiting_requests", &[]).await < 2.0
+    })
+    .await;
+    assert!(first.land().await.passed());
+    drop(waiting);
+    wait_for(DEADLINE, "nobody in the queue", || async {
+        gateway.metric("gateway_waiting_requests", &[]).await < 1.0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_shadow_and_a_candidate_count_what_runs() {
+    let (patient, redis) = (Patient::start().await, Redis::start().await);
+    let settings = Settings::forwarding_to(&patient.origin)
+        .counting_in(&redis, "tried")
+        .limit("{name: seen, key: global, algorithm: concurrency, limit: 1, mode: shadow}")
+        .limit(
+            "{name: flights, key: global, algorithm: concurrency, limit: 5, \
+             candidate: {algorithm: concurrency, limit: 2}}",
+        );
+    let gateway = Gateway::with(&settings).start().await;
+    let denied = async |limit: &str, outcome: &str| {
+        let labels = [("limit", limit), ("outcome", outcome)];
+        gateway.metric("gateway_limit_decisions_total", &labels).await
+    };
+    for round in [1.0, 2.0] {
+        let mut flights = Vec::new();
+        for _ in 0..3 {
+            flights.push(patient.holds(gateway.address(), "/hold").await);
+        }
+        assert_eq!(denied("seen", "shadow_denied").await, 2.0 * round);
+        assert_eq!(denied("flights", "candidate_denied").await, round);
+        for flight in flights {
+            assert!(flight.land().await.passed());
+        }
+        wait_for(DEADLINE, "all slots to come back", || async {
+            redis.counters("tried").await.is_empty()
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_over_http_2_holds_its_slot_too() {
+    let patient = Patient::start().await;
+    let settings = Settings::forwarding_to(&patient.origin).limit(THREE);
+    let gateway = Gateway::with(&settings).start().await;
+    let client = H2Client::connect(gateway.address()).await;
+    let flights: Vec<_> = (0..3)
+        .map(|number| {
+            let mut client = client.clone();
+            let target = patient.names(&format!("/h2/{number}"));
+            tokio::spawn(async move { client.try_send(&get(&target).header("x-user-id", "alice")).await })
+        })
+        .collect();
+    patient.origin.has_executed(3).await;
+    assert!(at_once(gateway.address()).await.denied());
+    // Its stream is reset.
+    flights[0].abort();
+    has_room(&[gateway.address()]).await;
+    drop(client);
+    for flight in flights {
+        flight.abort();
+    }
+    has_room(&[gateway.address()]).await;
 }

@@ -16,6 +16,7 @@ mod redis_only;
 mod relay;
 mod scenarios;
 mod settling;
+mod slots;
 mod topologies;
 
 /// The start of a window of 10 s, in 2026.

@@ -5,12 +5,12 @@ use limiter_core::{Receipt, Role, test_util::RedisCluster};
 use super::*;
 
 impl World {
-    fn limiter(&self) -> Limiter {
+    pub(super) fn limiter(&self) -> Limiter {
         Limiter::new(Arc::clone(&self.store), Arc::clone(&self.store))
     }
 
     /// Waits until so many units are left: settlements leave in a call of their own.
-    async fn leaves(&self, policy: &Arc<Policy>, units: u64) {
+    pub(super) async fn leaves(&self, policy: &Arc<Policy>, units: u64) {
         let mut last = 0;
         for _ in 0..500 {
             last = self.remaining(policy, "k").await;
@@ -24,7 +24,7 @@ impl World {
 }
 
 /// Asks for so many units of each, and gives the decision.
-async fn check(limiter: &Limiter, layers: &[(&Arc<Policy>, u64)]) -> Decision {
+pub(super) async fn check(limiter: &Limiter, layers: &[(&Arc<Policy>, u64)]) -> Decision {
     let asks: Vec<_> = (layers.iter())
         .map(|&(policy, cost)| Ask { policy, key: "k", cost })
         .collect();

@@ -16,6 +16,7 @@ use crate::{
     test_util::ManualClock,
 };
 
+mod held;
 mod settling;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use super::{
     node::{Moment, Node},
     script::{self, Added, Replay, Reply},
 };
-use crate::{clock::Timestamp, store::StoreError};
+use crate::{clock::Timestamp, settlement::Change, store::StoreError};
 
 /// Repetitions of a call, at most. One after another server was named, one to load the script there, one where it came
 /// too late by a clock that we had a wrong idea of; and once more all that, in a cluster whose slots are on the move.
@@ -108,6 +108,7 @@ impl Route {
                 if !asking {
                     cluster.doubt();
                 }
+                keep_changes(&self.node, batch);
                 let Some(node) = cluster.node(to) else {
                     return false;
                 };
@@ -117,6 +118,7 @@ impl Route {
                 };
             }
             Failure::TryAgain if batch.waiters.len() + batch.settlements.len() > 1 => {
+                keep_changes(&self.node, batch);
                 for part in std::mem::take(batch).one_by_one() {
                     spawn(&self.node, part);
                 }
@@ -273,6 +275,19 @@ fn fail(home: &Arc<Node>, at: &Arc<Node>, batch: Batch, failure: &Failure) {
         // They may have been made: never twice.
         home.context.unsettled(settlements.len());
     }
+}
+
+/// Takes out what says how many slots are held: that would be right only in a call that is alone, at that server. It is
+/// told anew.
+fn keep_changes(node: &Node, batch: &mut Batch) {
+    let now = node.context.now();
+    batch.settlements.retain(|(_, settlement)| {
+        let is_change = !matches!(settlement.change, Change::Hold(_));
+        if !is_change {
+            node.context.leases.doubt(&settlement.policy, &settlement.key, now);
+        }
+        is_change
+    });
 }
 
 /// What the server thinks that we hold is unknown: it is told anew.

@@ -253,7 +253,11 @@ impl Group {
 
 impl State {
     fn may_leave(&self) -> bool {
-        self.calls < MAX_CALLS && self.waiting.len() + self.settlements.len() >= 1 << self.calls
+        match self.alone {
+            Alone::No => self.calls < MAX_CALLS && self.waiting.len() + self.settlements.len() >= 1 << self.calls,
+            Alone::Wanted => self.calls == 0,
+            Alone::OnItsWay => false,
+        }
     }
 
     fn next_calls(&mut self) -> SmallVec<[Batch; 1]> {
@@ -261,11 +265,14 @@ impl State {
     }
 
     fn next_call(&mut self) -> Option<Batch> {
-        if self.alone != Alone::No {
-            return self.next_alone();
-        }
         if !self.may_leave() {
             return None;
+        }
+        if self.alone == Alone::Wanted {
+            (self.alone, self.calls) = (Alone::OnItsWay, 1);
+            let batch = self.take(HOLDS_A_CALL);
+            let is_alone = true;
+            return Some(Batch { is_alone, ..batch });
         }
         let batch = self.take(0);
         if batch.is_empty() {
@@ -273,16 +280,6 @@ impl State {
         }
         self.calls += 1;
         Some(batch)
-    }
-
-    fn next_alone(&mut self) -> Option<Batch> {
-        if self.alone == Alone::OnItsWay || self.calls > 0 {
-            return None;
-        }
-        (self.alone, self.calls) = (Alone::OnItsWay, 1);
-        let batch = self.take(HOLDS_A_CALL);
-        let is_alone = true;
-        Some(Batch { is_alone, ..batch })
     }
 
     /// From the front, as much as a call may carry that names `others` besides.

@@ -3,8 +3,8 @@
 //! Slots are taken by decisions, and given back by settlements that ride with the next calls. Both change what a server
 //! knows by so many, so their order does not matter. But an answer may be lost, and with it the number: what may have run
 //! is never sent again. So a server is also told *how many* are held, of each counter four times in the length of its
-//! lease, which renews the lease; and at once after a call was lost, and when the server is back from an outage. That is
-//! right only while nothing else is on its way. So it leaves in a call that is [alone](super::group::Group::want_alone).
+//! lease, which renews the lease; and soon after a call was lost, and when the server is back from an outage. That is right
+//! only while nothing else is on its way. So it leaves in a call that is [alone](super::group::Group::want_alone).
 
 use std::{
     collections::HashMap,
@@ -171,8 +171,11 @@ impl Leases {
             .entry(name(policy, key))
             .or_insert_with(|| Account::new(policy, key, now));
         account.is_doubted = true;
-        drop(book);
-        self.woken.notify_one();
+        // The next look is soon enough: what is lost is more likely to be thought held than not, and where calls are lost
+        // there is little time for more of them.
+        if book.len() == 1 {
+            self.woken.notify_one();
+        }
     }
 
     /// What a server thinks is unknown: it was away. Whether there is anything to tell.
@@ -214,8 +217,12 @@ impl Leases {
             let hold = Change::Hold(slots.saturating_add(account.unsent));
             Settlement::new(Arc::clone(&account.policy), account.key.clone(), hold)
         });
-        let said = said.collect();
+        let said: Vec<_> = said.collect();
         book.retain(|_, account| !account.says_nothing());
+        if said.len() == HOLDS_A_CALL {
+            // There may be more.
+            self.woken.notify_one();
+        }
         said
     }
 

@@ -206,3 +206,37 @@ fn every_slot_has_a_part_of_its_own_in_the_order_of_arrival() {
         .collect();
     assert_eq!(parts, [(vec![1, 3], 0), (vec![2], 1), (vec![], 1)]);
 }
+
+#[test]
+fn a_call_that_is_alone_waits_for_the_others_and_they_for_it() {
+    let (group, mut wanted) = (Group::default(), Vec::new());
+    assert_eq!(push(&group, &mut wanted, 3), [(1, 1), (3, 2)]);
+    group.want_alone(true);
+    assert!(group.next().is_none(), "two are on their way");
+    assert!(push(&group, &mut wanted, 10).is_empty());
+    assert!(group.returned().is_empty(), "one still is");
+    let alone = group.returned();
+    assert_eq!(alone.len(), 1);
+    assert!(alone[0].is_alone);
+    assert_eq!(alone[0].waiters.len(), 10, "requests go along");
+    assert!(push(&group, &mut wanted, 20).is_empty());
+    group.want_alone(false);
+    assert!(group.next().is_none(), "it has left");
+    let others = group.returned();
+    assert!(!others[0].is_alone);
+    assert_eq!(others[0].waiters.len(), 20);
+}
+
+#[test]
+fn a_call_that_is_alone_may_be_empty_and_may_be_given_up() {
+    let (group, mut wanted) = (Group::default(), Vec::new());
+    group.want_alone(true);
+    let alone = group.next().unwrap();
+    assert!(alone.is_alone && alone.is_empty());
+    assert!(group.returned().is_empty());
+    assert_eq!(push(&group, &mut wanted, 1), [(1, 1)]);
+    group.want_alone(true);
+    assert!(push(&group, &mut wanted, 4).is_empty());
+    group.want_alone(false);
+    assert_eq!(group.next().unwrap().waiters.len(), 4);
+}
