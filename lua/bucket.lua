@@ -15,6 +15,30 @@ local function adopt(used, since, their_units, their_period, period)
   return math.min(whole, 2 ^ 53 - 1)
 end
 
+-- What has drained of a bucket that warms up in `time`, after `warmed` of it, in fifteenths of what does in a
+-- microsecond once it is warm. warmed <= time.
+local function since_cold(warmed, time)
+  local step = time / 10
+  local steps = math.min((warmed - warmed % step) / step, 10)
+  return (5 + steps) * warmed - step * (steps * (steps + 1) / 2)
+end
+
+-- A state of warm_up.lua, settled to now: used, period, for how long it has warmed and was not charged; then its part,
+-- its time, and when it was written. Nil if it is none.
+local function thaw(state)
+  local used, since, part, period, warmed, idle, time = read('<ddddddd', state)
+  if used >= 0 and used < 2 ^ 53 and since >= 0 and since < 2 ^ 53 and part >= 1 and part < 2 ^ 53
+    and period >= 1 and period < 2 ^ 48 and time >= 10 and time < 2 ^ 48 and time % 10 == 0
+    and warmed >= 0 and warmed <= time and idle >= 0 and idle <= time
+  then
+    local passed = math.max(now - since, 0)
+    local warm = math.max(warmed + passed - time, 0)
+    local drained = since_cold(warmed + passed - warm, time) - since_cold(warmed, time) + 15 * warm
+    used = math.max(used - part * drained, 0)
+    return used, period, math.min(warmed + passed, time), math.min(idle + passed, time), part, time, since
+  end
+end
+
 -- Both buckets: a meter of what is used, in fractions of a unit: `period` of them are one unit, `units` of them drain
 -- in a microsecond. State: used, at, units, period (4 doubles).
 -- Parameters: units, period (the rate in lowest terms), room (in fractions).
@@ -26,7 +50,13 @@ local function bucket(at)
     local state, used = states[i], 0
     if state then
       local since, their_units, their_period = 0, 0, 0
-      if #state == 32 then used, since, their_units, their_period = read('<dddd', state) end
+      if #state == 32 then
+        used, since, their_units, their_period = read('<dddd', state)
+      elseif #state == 56 then
+        used, their_period = thaw(state)
+        used, since, their_units = used or -1, now, 1
+        if used > 0 then rewrite[i] = true end
+      end
       if not (used >= 0 and used < 2 ^ 53 and since >= 0 and since < 2 ^ 53) then
         used = nil
       elseif their_units ~= units or their_period ~= period then

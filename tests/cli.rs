@@ -178,7 +178,7 @@ fn what_is_not_built_yet_is_refused_and_not_ignored() {
         assert_eq!(status, 2, "{section}: {text}");
         assert!(text.contains(key), "{section}: {text}");
     }
-    for more in ["warm_up: 10s", "precision: leased", "scope: instance"] {
+    for more in ["precision: leased", "scope: instance"] {
         let limit = format!("{{name: l, key: ip, algorithm: token_bucket, rate: 5/s, {more}}}");
         let (status, text) = check(&Settings::answering().limit(&limit).to_yaml());
         assert_eq!(status, 2, "{more}: {text}");

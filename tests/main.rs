@@ -64,3 +64,4 @@ mod soak;
 mod streaming;
 mod tried;
 mod upstreams;
+mod warm_up;

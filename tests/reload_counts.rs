@@ -3,7 +3,7 @@
 use crate::support::{DEADLINE, FIVE, Gateway, Redis, Settings, Tally, Way, get, wait_for};
 
 /// Parameters of a layer, other ones, and how many of many requests pass under those after 6 of 10 units were used.
-const CHANGES: [(&str, &str, usize); 21] = [
+const CHANGES: [(&str, &str, usize); 22] = [
     // Rates, which give nothing back for the past.
     (
         "algorithm: token_bucket, rate: 10/1d, burst: 10",
@@ -13,6 +13,12 @@ const CHANGES: [(&str, &str, usize); 21] = [
     (
         "algorithm: leaky_bucket, delay: false, rate: 10/1d, capacity: 10",
         "algorithm: leaky_bucket, delay: false, rate: 1/7d, capacity: 10",
+        4,
+    ),
+    // A time to warm up, which what is in use has behind it.
+    (
+        "algorithm: token_bucket, rate: 10/1d, burst: 10",
+        "algorithm: token_bucket, rate: 10/1d, burst: 10, warm_up: 1h",
         4,
     ),
     // Bursts and capacities.

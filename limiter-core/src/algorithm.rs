@@ -19,6 +19,7 @@ mod sliding_window_log;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
+mod warm_up;
 
 pub(crate) use bucket::Bucket;
 pub use calendar::{Calendar, Zone};
@@ -40,6 +41,7 @@ pub(crate) use sliding_window_log::Log;
 pub(crate) use sliding_window_log::Summary;
 pub use sliding_window_log::{LOG_LIMIT_MAX, SlidingWindowLog};
 pub use token_bucket::TokenBucket;
+pub(crate) use warm_up::Warming;
 
 /// The largest whole number that Lua, whose numbers are doubles, counts to exactly: 2^53 − 1.
 pub const EXACT_MAX: u64 = (1 << 53) - 1;
@@ -167,7 +169,10 @@ impl Algorithm {
     /// What the script in Redis is told of it, in a call at `about` that time of the server: whole numbers below 2^53.
     pub(crate) fn parameters(&self, about: Timestamp) -> smallvec::SmallVec<[u64; 4]> {
         match self {
-            Self::TokenBucket(a) => smallvec::SmallVec::from_slice(&a.meter.parameters()),
+            Self::TokenBucket(a) => match &a.warm_up {
+                Some(warm_up) => smallvec::SmallVec::from_slice(&warm_up.parameters()),
+                None => smallvec::SmallVec::from_slice(&a.meter.parameters()),
+            },
             Self::LeakyBucket(a) => smallvec::SmallVec::from_slice(&a.meter.parameters()),
             Self::FixedWindow(a) => a.parameters(about.as_micros()),
             Self::SlidingWindowCounter(a) => smallvec::smallvec![a.limit(), a.grid().window, a.grid().buckets],
@@ -180,7 +185,10 @@ impl Algorithm {
     /// server.
     pub(crate) fn lifetime_micros(&self, about: Timestamp) -> u64 {
         match self {
-            Self::TokenBucket(a) => a.meter.lifetime_micros(),
+            Self::TokenBucket(a) => match &a.warm_up {
+                Some(warm_up) => warm_up.lifetime_micros(),
+                None => a.meter.lifetime_micros(),
+            },
             Self::LeakyBucket(a) => a.meter.lifetime_micros(),
             Self::FixedWindow(a) => a.longest(about.as_micros()),
             // The newest sub-window has to leave the window as a whole.

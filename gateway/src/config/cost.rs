@@ -33,4 +33,12 @@ impl Cost {
             Self::Fixed(cost) | Self::Header { default: cost, .. } | Self::Response { estimate: cost, .. } => *cost,
         }
     }
+
+    /// What a request is charged at most when it is decided; `None`: whatever it says.
+    pub(crate) fn most(&self) -> Option<u64> {
+        match self {
+            Self::Header { default, max, .. } => max.map(|max| max.max(*default)),
+            Self::Fixed(_) | Self::Response { .. } => Some(self.known()),
+        }
+    }
 }

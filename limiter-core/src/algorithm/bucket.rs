@@ -107,6 +107,11 @@ impl Meter {
         }
     }
 
+    /// The rate in lowest terms: fractions that drain in a microsecond, and fractions of one unit.
+    pub(super) fn rate(&self) -> (u64, u64) {
+        (self.units, self.period)
+    }
+
     /// Whole units that drain in this time.
     pub(super) fn units_in(&self, time: Duration) -> u64 {
         let fractions = time.as_micros().saturating_mul(u128::from(self.units));
@@ -135,7 +140,7 @@ impl Meter {
         let used = stored.map_or(0, |stored| {
             // A time ahead of now (the clock stepped back) drains nothing.
             let drained = now.saturating_sub(stored.at).saturating_mul(stored.units);
-            self.convert(stored.used.saturating_sub(drained), stored.period)
+            convert(stored.used.saturating_sub(drained), stored.period, self.period)
         });
         Bucket {
             used,
@@ -143,15 +148,6 @@ impl Meter {
             units: self.units,
             period: self.period,
         }
-    }
-
-    /// Fractions of `period` as fractions of ours, rounded up: against the client, so that nothing is minted.
-    fn convert(&self, used: u64, period: u64) -> u64 {
-        if period == self.period {
-            return used;
-        }
-        let used = (u128::from(used) * u128::from(self.period)).div_ceil(u128::from(period.max(1)));
-        u64::try_from(used).unwrap_or(u64::MAX).min(EXACT_MAX)
     }
 
     /// Whole units free, those that have to be waited for among them.
@@ -231,6 +227,16 @@ impl Bucket {
         let drain = self.used.div_ceil(self.units.max(1));
         Timestamp::from_micros(self.at.saturating_add(drain))
     }
+}
+
+/// Fractions of which `theirs` are a unit, as fractions of which `ours` are, rounded up: against the client, so that
+/// nothing is minted.
+pub(super) fn convert(used: u64, theirs: u64, ours: u64) -> u64 {
+    if theirs == ours {
+        return used;
+    }
+    let used = (u128::from(used) * u128::from(ours)).div_ceil(u128::from(theirs.max(1)));
+    u64::try_from(used).unwrap_or(u64::MAX).min(EXACT_MAX)
 }
 
 /// Greatest common divisor (Euclid).

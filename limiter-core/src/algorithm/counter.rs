@@ -2,13 +2,25 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Bucket, LeakyBucket, Log, SlidingWindowCounter, Slots, SubWindows, TokenBucket, Window};
+use super::{
+    Algorithm, Bucket, LeakyBucket, Log, SlidingWindowCounter, Slots, SubWindows, TokenBucket, Warming, Window,
+};
 use crate::{clock::Timestamp, decision::Wait, settlement::Change};
 
 /// Both kinds of bucket, which share their arithmetic.
 macro_rules! buckets {
     ($meter:ident) => {
         Algorithm::TokenBucket(TokenBucket { $meter, .. }) | Algorithm::LeakyBucket(LeakyBucket { $meter, .. })
+    };
+}
+
+/// A token bucket that warms up, whose meter is not asked.
+macro_rules! warming {
+    ($warm_up:ident) => {
+        Algorithm::TokenBucket(TokenBucket {
+            warm_up: Some($warm_up),
+            ..
+        })
     };
 }
 
@@ -27,6 +39,8 @@ macro_rules! own {
 pub(crate) enum Counter {
     /// Of a token bucket or leaky bucket.
     Bucket(Bucket),
+    /// Of a token bucket that warms up.
+    Warming(Box<Warming>),
     Window(Window),
     SubWindows(Box<SubWindows>),
     Log(Box<Log>),
@@ -50,7 +64,15 @@ impl Algorithm {
     pub(crate) fn load(&self, stored: Option<Counter>, now: Timestamp) -> Counter {
         let now = now.as_micros();
         match self {
-            buckets!(meter) => Counter::Bucket(meter.load(own!(stored, Counter::Bucket), now)),
+            warming!(warm_up) => Counter::Warming(warm_up.load(stored, now)),
+            buckets!(meter) => {
+                let stored = match stored {
+                    Some(Counter::Bucket(stored)) => Some(stored),
+                    Some(Counter::Warming(stored)) => Some(stored.into_bucket(now)),
+                    _ => None,
+                };
+                Counter::Bucket(meter.load(stored, now))
+            }
             Self::FixedWindow(a) => Counter::Window(a.load(own!(stored, Counter::Window), now)),
             Self::SlidingWindowCounter(a) => Counter::SubWindows(a.load(own!(stored, Counter::SubWindows), now)),
             Self::SlidingWindowLog(a) => Counter::Log(a.load(own!(stored, Counter::Log), now)),
@@ -63,6 +85,7 @@ impl Algorithm {
     pub(crate) fn free(&self, counter: &Counter) -> u64 {
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.free(c),
+            (warming!(warm_up), Counter::Warming(c)) => warm_up.free(c),
             (Self::FixedWindow(a), Counter::Window(c)) => a.free(c),
             (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.free(c),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.free(c),
@@ -103,6 +126,7 @@ impl Algorithm {
     pub(crate) fn save(&self, counter: &mut Counter, used: u64, now: Timestamp) {
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.save(c, used),
+            (warming!(warm_up), Counter::Warming(c)) => warm_up.save(c, used),
             (Self::FixedWindow(_), Counter::Window(c)) => c.count += used,
             (Self::SlidingWindowCounter(_), Counter::SubWindows(c)) => SlidingWindowCounter::save(c, used),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.save(c, used, now.as_micros()),
@@ -118,6 +142,7 @@ impl Algorithm {
         let now = now.as_micros();
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.settle(c, change),
+            (warming!(warm_up), Counter::Warming(c)) => warm_up.settle(c, change),
             (Self::FixedWindow(a), Counter::Window(c)) => a.settle(c, change, now),
             (Self::SlidingWindowCounter(_), Counter::SubWindows(c)) => SlidingWindowCounter::settle(c, change, now),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.settle(c, change, now),
@@ -134,6 +159,7 @@ impl Algorithm {
         let now = now.as_micros();
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.wait(c, cost),
+            (warming!(warm_up), Counter::Warming(c)) => warm_up.wait(c, cost),
             (Self::FixedWindow(a), Counter::Window(c)) => a.wait(c, cost, now),
             (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.wait(c, cost, now),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.wait(c, cost, now),
@@ -146,6 +172,7 @@ impl Algorithm {
     pub(crate) fn wait_remaining(&self, counter: &Counter, units: u64, now: Timestamp) -> Wait {
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) if units > 0 => meter.wait_remaining(c, units),
+            (warming!(warm_up), Counter::Warming(c)) if units > 0 => warm_up.wait_remaining(c, units),
             _ => self.wait(counter, units, now),
         }
     }
@@ -154,6 +181,7 @@ impl Algorithm {
     pub(crate) fn expires_at(&self, counter: &Counter) -> Timestamp {
         match (self, counter) {
             (_, Counter::Bucket(c)) => c.empty_at(),
+            (warming!(warm_up), Counter::Warming(c)) => warm_up.expires_at(c),
             (_, Counter::Window(c)) => c.over_at(),
             (_, Counter::SubWindows(c)) => c.empty_at(),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.expires_at(c),
@@ -167,6 +195,7 @@ impl Algorithm {
     pub(crate) fn used_share(&self, counter: &Counter) -> f32 {
         match (self, counter) {
             (buckets!(meter), Counter::Bucket(c)) => meter.used_share(c),
+            (warming!(warm_up), Counter::Warming(c)) => warm_up.used_share(c),
             (Self::FixedWindow(a), Counter::Window(c)) => a.used_share(c),
             (Self::SlidingWindowCounter(a), Counter::SubWindows(c)) => a.used_share(c),
             (Self::SlidingWindowLog(a), Counter::Log(c)) => a.used_share(c),

@@ -26,15 +26,23 @@ impl Algorithm {
         let limit = (self.limit() / u64::from(by)).max(cost.clamp(1, self.limit()));
         let divided = match self {
             Self::TokenBucket(a) => {
-                let new = |rate, burst| TokenBucket::new(rate, burst)?.with_max_wait(a.max_wait());
-                bucket(a.rate(), by, limit, new).map(Self::from)
+                let (warm_up, at_once) = (a.warm_up(), a.at_once());
+                let new = |rate, burst| {
+                    let bucket = TokenBucket::new(rate, burst)?.with_max_wait(a.max_wait())?;
+                    // A cold share holds a request's worth, as the whole does.
+                    match warm_up {
+                        Duration::ZERO => Ok(bucket),
+                        warm_up => bucket.with_warm_up(warm_up, at_once),
+                    }
+                };
+                bucket(a.rate(), by, limit, fineness(a), new).map(Self::from)
             }
             // The whole bounds the wait already, and a share of it at its share of the rate takes no longer.
             Self::LeakyBucket(a) if a.is_queue() => {
                 let new = |rate, capacity| LeakyBucket::queue(rate, capacity, Duration::MAX);
-                bucket(a.rate(), by, limit, new).map(Self::from)
+                bucket(a.rate(), by, limit, 1, new).map(Self::from)
             }
-            Self::LeakyBucket(a) => bucket(a.rate(), by, limit, LeakyBucket::new).map(Self::from),
+            Self::LeakyBucket(a) => bucket(a.rate(), by, limit, 1, LeakyBucket::new).map(Self::from),
             Self::FixedWindow(a) => Ok(a.with_limit(limit).into()),
             Self::SlidingWindowLog(a) => SlidingWindowLog::new(limit, a.window()).map(Self::from),
             Self::SlidingWindowCounter(a) => {
@@ -48,11 +56,20 @@ impl Algorithm {
     }
 }
 
-/// A bucket of `limit` units at a share of `rate`.
+/// How much finer its fractions have to be than those of a bucket that does not warm up.
+fn fineness(bucket: &TokenBucket) -> u64 {
+    match bucket.warm_up() {
+        Duration::ZERO => 1,
+        _ => 15,
+    }
+}
+
+/// A bucket of `limit` units, in fractions that are `finer`, at a share of `rate`.
 fn bucket<T>(
     rate: Rate,
     by: u32,
     limit: u64,
+    finer: u64,
     new: impl Fn(Rate, u64) -> Result<T, AlgorithmError>,
 ) -> Result<T, AlgorithmError> {
     let period = u128::from(micros(rate.per)) * u128::from(by);
@@ -64,7 +81,7 @@ fn bucket<T>(
         return Ok(exact);
     }
     // The longest period that can be counted exactly, and as many whole units in it as are not too fast.
-    let longest = micros(SPAN_MAX).min(EXACT_MAX / limit);
+    let longest = (micros(SPAN_MAX) / finer).min(EXACT_MAX / limit / finer);
     let units = u128::from(rate.units) * u128::from(longest) / period.max(1);
     let rate = Rate {
         units: u64::try_from(units).unwrap_or(u64::MAX).clamp(1, EXACT_MAX),
@@ -177,12 +194,20 @@ mod tests {
             burst in 1_u64..100_000,
             by in 1_u32..10_000,
             cost in 1_u64..200_000,
+            warms_up in any::<bool>(),
         ) {
             let rate_of_all = Rate { units, per: Duration::from_micros(per) };
-            let Ok(whole) = TokenBucket::new(rate_of_all, burst) else { return Ok(()) };
+            let whole = TokenBucket::new(rate_of_all, burst).and_then(|whole| match warms_up {
+                true => whole.with_warm_up(DAY, cost),
+                false => Ok(whole),
+            });
+            let Ok(whole) = whole else { return Ok(()) };
             let whole = Algorithm::from(whole);
             let share = whole.divided_to_hold(by, cost);
             prop_assert_eq!(share.limit(), (burst / u64::from(by)).max(cost.min(burst)));
+            if let Algorithm::TokenBucket(share) = &share && warms_up {
+                prop_assert_eq!((share.warm_up(), share.at_once()), if by == 1 { (DAY, cost.min(burst)) } else { (DAY, cost.min(share.burst())) });
+            }
             let rate = rate(&share);
             let part = u128::from(units) * u128::from(micros(rate.per));
             let whole_of_shares = u128::from(rate.units) * u128::from(per) * u128::from(by);

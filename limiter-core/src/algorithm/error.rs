@@ -35,4 +35,12 @@ pub enum AlgorithmError {
         /// The longest, given the other parameters.
         max: Duration,
     },
+    /// Two parameters that exclude each other.
+    #[error("{parameter} and {other} exclude each other")]
+    Exclusive {
+        /// The name of one in a configuration.
+        parameter: &'static str,
+        /// The name of the other.
+        other: &'static str,
+    },
 }

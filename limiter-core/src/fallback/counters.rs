@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use crate::{
-    algorithm::{Algorithm, Bucket, Counter, Log, SubWindows, Summary, Window},
+    algorithm::{Algorithm, Bucket, Counter, Log, SubWindows, Summary, Warming, Window},
     clock::Timestamp,
 };
 
@@ -72,6 +72,10 @@ pub(super) fn raise(
             period: whole.period.saturating_mul(by),
             ..whole
         }),
+        Counter::Warming(whole) => Counter::Warming(Box::new(Warming {
+            period: whole.period.saturating_mul(by),
+            ..*whole
+        })),
         Counter::Window(whole) => Counter::Window(Window {
             count: whole.count.div_ceil(by),
             ..whole
@@ -84,6 +88,7 @@ pub(super) fn raise(
     };
     match (&mut *own, share.load(Some(part), now)) {
         (Counter::Bucket(own), Counter::Bucket(part)) => own.used = own.used.max(part.used),
+        (Counter::Warming(_), part @ Counter::Warming(_)) => raise_warming(share, own, part, now),
         (Counter::Window(own), Counter::Window(part)) if part.count > 0 => {
             own.start = if own.count > 0 {
                 own.start.max(part.start)
@@ -98,6 +103,19 @@ pub(super) fn raise(
             *own = share.load(Some(std::mem::take(own)), now);
         }
         _ => {}
+    }
+}
+
+/// As [`raise`], of buckets that warm up, whose part is at hand. What is cold says nothing.
+fn raise_warming(share: &Algorithm, own: &mut Counter, part: Counter, now: Timestamp) {
+    if share.expires_at(&part) <= now {
+        return;
+    }
+    // It goes on as warm as the whole is.
+    if share.expires_at(own) <= now {
+        *own = part;
+    } else if let (Counter::Warming(own), Counter::Warming(part)) = (own, part) {
+        own.used = own.used.max(part.used);
     }
 }
 
@@ -139,6 +157,9 @@ fn raise_counts(counts: &mut [u64], other: &[u64]) {
 pub(super) fn excess(own: &Counter, seed: Option<&Counter>, began: Timestamp) -> u64 {
     match (own, seed) {
         (Counter::Bucket(own), Some(Counter::Bucket(seed))) => {
+            own.used.saturating_sub(seed.used).div_ceil(own.period.max(1))
+        }
+        (Counter::Warming(own), Some(Counter::Warming(seed))) => {
             own.used.saturating_sub(seed.used).div_ceil(own.period.max(1))
         }
         (Counter::Window(own), Some(Counter::Window(seed))) => own.count.saturating_sub(seed.count),

@@ -11,6 +11,7 @@ use crate::{
 
 mod properties;
 mod settling;
+mod warm_up;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);

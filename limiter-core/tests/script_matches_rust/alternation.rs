@@ -70,6 +70,11 @@ impl Version {
             per: window,
         };
         let algorithm: Algorithm = match kind {
+            // One that warms up in time admits less.
+            Kind::TokenBucket if rng.u8(0..4) == 0 => TokenBucket::new(rate, limit)
+                .and_then(|bucket| bucket.with_warm_up(window / 2, 1))
+                .unwrap()
+                .into(),
             Kind::TokenBucket => TokenBucket::new(rate, limit).unwrap().into(),
             Kind::LeakyBucket => LeakyBucket::new(rate, limit).unwrap().into(),
             Kind::FixedWindow => FixedWindow::new(limit, window, align).unwrap().into(),

@@ -90,7 +90,11 @@ const ALTERATIONS: &[(Kind, &str, &str)] = &[
     // clock_given.lua
     (Kind::TokenBucket, "tonumber(ARGV[#ARGV])", "tonumber(ARGV[#ARGV]) + 1"),
     // bucket.lua
-    (Kind::TokenBucket, "#state == 32", "#state == 24"),
+    (
+        Kind::TokenBucket,
+        "#state == 32 then\n        used",
+        "#state == 24 then\n        used",
+    ),
     (Kind::TokenBucket, "(now - since) * units", "(now - since) * units - 1"),
     (Kind::TokenBucket, "their_units >= 1", "their_units >= 2"),
     (Kind::LeakyBucket, "if left > 0 then whole = whole + 1 end", ""),
@@ -102,6 +106,45 @@ const ALTERATIONS: &[(Kind, &str, &str)] = &[
     // token_bucket.lua, leaky_bucket.lua
     (Kind::TokenBucket, "algorithms[1] = bucket", "algorithms[6] = bucket"),
     (Kind::LeakyBucket, "algorithms[2] = bucket", "algorithms[6] = bucket"),
+    // warm_up.lua, and what bucket.lua has for it
+    (Kind::TokenBucket, "(5 + steps) * warmed", "(6 + steps) * warmed"),
+    (Kind::TokenBucket, "(steps + 1) / 2", "steps / 2"),
+    (Kind::TokenBucket, "+ 15 * warm", "+ 14 * warm"),
+    (Kind::TokenBucket, "algorithms[7]", "algorithms[8]"),
+    (
+        Kind::TokenBucket,
+        "#state == 56 then\n        used",
+        "#state == 57 then\n        used",
+    ),
+    (
+        Kind::TokenBucket,
+        "#state == 56 then\n      local",
+        "#state == 57 then\n      local",
+    ),
+    (Kind::TokenBucket, "step * (time / 10)", "step * time"),
+    (Kind::TokenBucket, "math.max(now - since, 0), true", "0, true"),
+    (
+        Kind::TokenBucket,
+        "used, warmed, idle, is_changed = cold, 0, time",
+        "used, warmed, idle, is_changed = capacity, 0, time",
+    ),
+    (Kind::TokenBucket, "if count > 0 then idle", "if count > 1 then idle"),
+    (Kind::TokenBucket, "units * period, 0 end", "units * period end"),
+    (
+        Kind::TokenBucket,
+        "their_time ~= time or since > now",
+        "their_time ~= time",
+    ),
+    (
+        Kind::TokenBucket,
+        "idle >= 0 and idle <= time",
+        "idle > 0 and idle <= time",
+    ),
+    (
+        Kind::TokenBucket,
+        "if idle == time and used <= cold then return",
+        "if used == 0 then return",
+    ),
     // fixed_window.lua
     (Kind::FixedWindow, "by_clock == 1", "by_clock == 0"),
     (

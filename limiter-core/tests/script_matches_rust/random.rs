@@ -38,11 +38,11 @@ pub(crate) fn algorithm(kind: Kind, rng: &mut Rng) -> Algorithm {
         Kind::TokenBucket => {
             let (rate, burst) = rate(rng);
             let bucket = TokenBucket::new(rate, burst).unwrap();
-            let waited = match rng.u8(0..3) {
-                0 => bucket.clone().with_max_wait(window(rng)).ok(),
-                _ => None,
-            };
-            waited.unwrap_or(bucket).into()
+            match rng.u8(0..3) {
+                0 => bucket.clone().with_max_wait(window(rng)).unwrap_or(bucket).into(),
+                1 => warming(bucket, rng).into(),
+                _ => bucket.into(),
+            }
         }
         Kind::LeakyBucket => {
             let (rate, capacity) = rate(rng);
@@ -79,6 +79,18 @@ pub(crate) fn algorithm(kind: Kind, rng: &mut Rng) -> Algorithm {
             };
             Algorithm::SlidingWindowLog(SlidingWindowLog::new(limit, window(rng)).unwrap())
         }
+    }
+}
+
+/// The bucket, or the largest that can be counted so, with a time to warm up.
+fn warming(bucket: TokenBucket, rng: &mut Rng) -> TokenBucket {
+    let (time, at_once) = (window(rng), if rng.bool() { 1 } else { rng.u64(1..=bucket.burst()) });
+    match bucket.clone().with_warm_up(time, at_once) {
+        Ok(warming) => warming,
+        Err(AlgorithmError::TooLarge { max, .. }) if max > 0 => TokenBucket::new(bucket.rate(), max)
+            .and_then(|bucket| bucket.with_warm_up(time, at_once))
+            .unwrap(),
+        Err(_) => bucket,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random calls, decided by the script and by the reference, and compared.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use limiter_core::{
@@ -358,9 +358,10 @@ impl World {
         let rng = &mut self.rng;
         let slot = rng.usize(0..self.policies.len());
         let algorithm = self.policies[slot].algorithm();
-        let window = match algorithm {
-            Algorithm::Concurrency(concurrency) => concurrency.lease(),
-            other => other.window(),
+        let window = match (warm_up(algorithm), algorithm) {
+            (_, Algorithm::Concurrency(concurrency)) => concurrency.lease(),
+            (Some(time), _) if rng.bool() => time,
+            (_, other) => other.window(),
         };
         let window = u64::try_from(window.as_micros()).unwrap();
         // What one unit needs, in the mean.
@@ -431,6 +432,14 @@ fn stored(reply: Value) -> Stored {
                 .collect(),
         ),
         other => panic!("neither a string nor a list: {other:?}"),
+    }
+}
+
+/// How long a bucket takes to warm up, if it has to.
+fn warm_up(algorithm: &Algorithm) -> Option<Duration> {
+    match algorithm {
+        Algorithm::TokenBucket(bucket) => Some(bucket.warm_up()).filter(|time| !time.is_zero()),
+        _ => None,
     }
 }
 

@@ -56,17 +56,16 @@ const KINDS: &[(&str, Kind, &[&str])] = &[
     ("concurrency", Kind::Concurrency, &["limit", "lease"]),
 ];
 
-/// Parameters that are known by name only.
-const LATER: &[&str] = &["warm_up"];
-
 /// The longest that a queue lets a request wait, unless something else is written.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// The algorithm `word` with the parameters `raw` of the mapping at `item`; `None` where it cannot be made of them.
+/// The algorithm `word` with the parameters `raw` of the mapping at `item`, for requests that cost `most` at most
+/// (`None`: whatever they say); `None` where it cannot be made of them.
 pub(super) fn algorithm(
     item: &Place<'_>,
     word: &Field<raw::Word>,
     raw: &Parameters,
+    most: Option<u64>,
     cx: &mut Context<'_>,
 ) -> Option<Algorithm> {
     let choices: Vec<_> = KINDS.iter().map(|(name, kind, _)| (*name, *kind)).collect();
@@ -75,9 +74,9 @@ pub(super) fn algorithm(
         cx.missing(item, "algorithm", &suggest::list(&names));
     }
     let kind = cx.word(&item.key("algorithm"), word, &choices)?;
-    foreign_and_later_parameters(kind, item, raw, cx);
+    foreign_parameters(kind, item, raw, cx);
     let made = match kind {
-        Kind::TokenBucket => token_bucket(item, raw, cx)?,
+        Kind::TokenBucket => token_bucket(item, raw, most, cx)?,
         Kind::LeakyBucket => leaky_bucket(item, raw, cx)?,
         Kind::FixedWindow => fixed_window(item, raw, cx)?,
         Kind::SlidingWindowLog => sliding_window_log(item, raw, cx)?,
@@ -87,8 +86,8 @@ pub(super) fn algorithm(
     made.map_err(|error| inexact(&error, item, raw, cx)).ok()
 }
 
-/// Tells of parameters that belong to another algorithm, and of those that are known by name only.
-fn foreign_and_later_parameters(kind: Kind, item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) {
+/// Tells of parameters that belong to another algorithm.
+fn foreign_parameters(kind: Kind, item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) {
     let Some((name, _, own)) = KINDS.iter().find(|(_, other, _)| *other == kind) else {
         return;
     };
@@ -97,29 +96,55 @@ fn foreign_and_later_parameters(kind: Kind, item: &Place<'_>, raw: &Parameters, 
         if !own.contains(&parameter) {
             let owners = KINDS.iter().filter(|(.., own)| own.contains(&parameter));
             let owners: Vec<_> = owners.map(|(name, ..)| *name).collect();
-            let own: Vec<_> = own.iter().copied().filter(|own| !LATER.contains(own)).collect();
             let message = format!(
                 "unknown key for `{name}`, expected {}; `{parameter}` belongs to {}",
-                suggest::list(&own),
+                suggest::list(own),
                 suggest::list(&owners)
             );
             cx.wrong_key(&place, message);
-        } else if LATER.contains(&parameter) {
-            cx.wrong_key(&place, format!("`{parameter}` is not supported by this version yet"));
         }
     }
 }
 
 pub(super) type Made = Result<Algorithm, AlgorithmError>;
 
-fn token_bucket(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Made> {
+fn token_bucket(item: &Place<'_>, raw: &Parameters, most: Option<u64>, cx: &mut Context<'_>) -> Option<Made> {
     let rate = cx.required(item, "rate", &raw.rate, units::rate);
     let burst = optional(item, "burst", &raw.burst, cx);
-    let rate = rate?;
     let max_wait = cx.read(&item.key("max_wait"), &raw.max_wait, units::duration);
-    let bucket = TokenBucket::new(rate, burst?.unwrap_or(rate.units));
-    let bucket = bucket.and_then(|bucket| bucket.with_max_wait(max_wait.unwrap_or_default()));
+    let max_wait = max_wait.unwrap_or_default();
+    let warm_up = warm_up(item, raw, (max_wait, most), cx);
+    let rate = rate?;
+    let (burst, warm_up) = (burst?.unwrap_or(rate.units), warm_up?);
+    let bucket = TokenBucket::new(rate, burst).and_then(|bucket| match warm_up {
+        Some((time, at_once)) => bucket.with_warm_up(time, at_once),
+        None => bucket.with_max_wait(max_wait),
+    });
     Some(bucket.map(Algorithm::from))
+}
+
+/// How long a bucket takes to warm up, and what it holds when it is cold, if it has to; `None` where that is wrong.
+fn warm_up(
+    item: &Place<'_>,
+    raw: &Parameters,
+    (max_wait, most): (Duration, Option<u64>),
+    cx: &mut Context<'_>,
+) -> Option<Option<(Duration, u64)>> {
+    if !raw.warm_up.is_present() {
+        return Some(None);
+    }
+    let place = item.key("warm_up");
+    let time = cx.read(&place, &raw.warm_up, units::positive_duration)?;
+    match most {
+        _ if !max_wait.is_zero() => cx.wrong(&place, "excludes `max_wait`: nobody waits for a bucket to warm up"),
+        // Else it would have to hold all of its burst.
+        None => cx.wrong(
+            &place,
+            "needs a `max` of the `cost`: a cold bucket holds what one request can cost",
+        ),
+        Some(most) => return Some(Some((time, most))),
+    }
+    None
 }
 
 fn leaky_bucket(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Option<Made> {
@@ -209,7 +234,8 @@ fn inexact(error: &AlgorithmError, item: &Place<'_>, raw: &Parameters, cx: &mut 
     let (AlgorithmError::Zero { parameter }
     | AlgorithmError::TooLarge { parameter, .. }
     | AlgorithmError::TooShort { parameter, .. }
-    | AlgorithmError::TooLong { parameter, .. }) = error;
+    | AlgorithmError::TooLong { parameter, .. }
+    | AlgorithmError::Exclusive { parameter, .. }) = error;
     let place = item.key(parameter);
     let place = if raw.written().contains(parameter) {
         &place

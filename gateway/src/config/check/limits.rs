@@ -83,10 +83,11 @@ fn layer(
     ];
     let on_missing_key = cx.word(&place.key("on_missing_key"), &raw.on_missing_key, &on_missing);
     let matches = matches(&place.key("match"), &raw.r#match, cx);
-    let told = cx.told();
-    let algorithm = algorithm(place, &raw.algorithm, &raw.parameters, cx);
-    let is_sound = cx.told() == told;
     let cost = cost(&place.key("cost"), &raw.cost, cx);
+    let told = cx.told();
+    let most = cost.as_ref().map_or(Some(1), Cost::most);
+    let algorithm = algorithm(place, &raw.algorithm, &raw.parameters, most, cx);
+    let is_sound = cx.told() == told;
     if let Some((cost, algorithm)) = cost.as_ref().zip(algorithm.as_ref()) {
         fits(&place.key("cost"), cost, algorithm, cx);
     }
@@ -108,12 +109,13 @@ fn layer(
         can_charge_all(&place.key("charge"), policy.role(), policy.algorithm(), cx);
     }
     let known = cost.as_ref().map(Cost::known);
-    let candidate = candidate(&place.key("candidate"), raw, policy.as_ref().zip(known), cx);
+    let candidate = candidate(&place.key("candidate"), raw, policy.as_ref().zip(known), most, cx);
     let base = Base {
         raw,
         key: &key,
         client_ip: around.client_ip,
         policy: policy.as_ref().zip(known).filter(|_| is_sound),
+        most,
     };
     let overrides = overrides(place, base, cx);
     name?;
@@ -136,10 +138,11 @@ fn candidate(
     place: &Place<'_>,
     raw: &raw::Limit,
     live: Option<(&Policy, u64)>,
+    most: Option<u64>,
     cx: &mut Context<'_>,
 ) -> Option<Arc<Policy>> {
     let raw = cx.mapping(place, &raw.candidate)?;
-    let algorithm = algorithm(place, &raw.algorithm, &raw.parameters, cx)?;
+    let algorithm = algorithm(place, &raw.algorithm, &raw.parameters, most, cx)?;
     let (policy, cost) = live?;
     if cost > algorithm.limit() {
         let message = format!(

@@ -31,6 +31,8 @@ pub(super) struct Base<'a> {
     pub(super) client_ip: &'a ClientIp,
     /// Its policy and cost; `None` where they are wrong, so that parameters cannot be judged.
     pub(super) policy: Option<(&'a Policy, u64)>,
+    /// What a request costs at most; `None`: whatever it says.
+    pub(super) most: Option<u64>,
 }
 
 /// The overrides of the layer at `item`: of the same keys, the first goes.
@@ -148,7 +150,13 @@ impl<'a> Made<'a> {
     fn policy(&mut self, item: &Place<'_>, parameters: &Parameters, cx: &mut Context<'_>) -> Option<Arc<Policy>> {
         let (base, cost) = self.base.policy?;
         let layer = self.base.raw;
-        let algorithm = algorithm(item, &layer.algorithm, &parameters.over(&layer.parameters), cx)?;
+        let algorithm = algorithm(
+            item,
+            &layer.algorithm,
+            &parameters.over(&layer.parameters),
+            self.base.most,
+            cx,
+        )?;
         if cost > algorithm.limit() {
             let message = format!(
                 "the layer's cost of {cost} never fits, expected at least that much to pass at once, not {}",

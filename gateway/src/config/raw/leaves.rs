@@ -1,8 +1,5 @@
 //! Single values, each with its form.
 
-use serde_json::Value as Json;
-use serde_yaml::Value;
-
 use super::{
     declare::leaf,
     describe::{Definitions, Facts, Form},
@@ -63,28 +60,6 @@ leaf! {
         "key",
         Form::Pattern("^(global|ip|path|route|method|host|(header|cookie|query|jwt):.+)$")
     };
-}
-
-/// Anything: what stands at a key that is only known by name.
-#[derive(Clone, Debug)]
-pub(in crate::config) struct Anything;
-
-impl Shape for Anything {
-    fn expected() -> String {
-        "a value".into()
-    }
-
-    fn read(_: Value) -> Option<Self> {
-        Some(Self)
-    }
-
-    fn kind(_: &Facts) -> Option<String> {
-        None
-    }
-
-    fn schema(_: &mut Definitions, _: &Facts) -> Option<Json> {
-        None
-    }
 }
 
 /// The largest number that the limiter can work with.

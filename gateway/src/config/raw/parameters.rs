@@ -5,7 +5,7 @@ use serde_yaml::Value;
 use super::{
     describe::{Definitions, Facts, Key},
     field::{Field, Part, Shape},
-    leaves::{Anything, Flag, Length, MAX, Rate, Span, Text, Whole, Word},
+    leaves::{Flag, Length, MAX, Rate, Span, Text, Whole, Word},
     limit::Lease,
 };
 
@@ -119,8 +119,9 @@ parameters! {
     },
     /// The longest that a request waits for its token, where there is none at once; then it is refused at once.
     max_wait: Span { of: "`token_bucket`", otherwise: "no wait", example: "2s" },
-    /// Not built yet.
-    warm_up: Anything { of: "`token_bucket`", },
+    /// Untouched for that long, a key is cold: it has no burst, and its rate begins at a third, and climbs in ten equal
+    /// steps over that time.
+    warm_up: Span { of: "`token_bucket` without `max_wait`", otherwise: "always warm", example: "30s" },
     /// What passes at once, or is taken into the queue.
     capacity: Whole {
         of: "`leaky_bucket`", range: (1, MAX), otherwise: "one second's worth, at least 1", example: "4",

@@ -572,6 +572,44 @@ routes: []
         "6:15: limits[0].max_wait: cannot be counted exactly: max_wait must be at most 9006.199254s",
     ),
     (
+        "warm-ups",
+        "limits:
+  - name: user
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    warm_up: 0s
+  - name: queued
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    max_wait: 1s
+    warm_up: 10s
+  - name: large
+    key: ip
+    algorithm: token_bucket
+    rate: 1/1d
+    burst: 6950
+    warm_up: 1h
+  - name: leaky
+    key: ip
+    algorithm: leaky_bucket
+    rate: 5/s
+    warm_up: 1h
+  - name: priced
+    key: ip
+    algorithm: token_bucket
+    rate: 5/s
+    cost: header:x-cost
+    warm_up: 1h
+",
+        "6:14: limits[0].warm_up: must be more than 0
+12:14: limits[1].warm_up: excludes `max_wait`: nobody waits for a bucket to warm up
+17:12: limits[2].burst: cannot be counted exactly: burst must be at most 6949
+23:5: limits[3].warm_up: unknown key for `leaky_bucket`, expected `rate`, `capacity`, `delay` or `max_delay`; `warm_up` belongs to `token_bucket`
+29:14: limits[4].warm_up: needs a `max` of the `cost`: a cold bucket holds what one request can cost",
+    ),
+    (
         "delay of another algorithm",
         "limits:
   - name: user
@@ -580,7 +618,7 @@ routes: []
     rate: 5/s
     max_delay: 1s
 ",
-        "6:5: limits[0].max_delay: unknown key for `token_bucket`, expected `rate`, `burst` or `max_wait`; `max_delay` belongs to `leaky_bucket`",
+        "6:5: limits[0].max_delay: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `max_delay` belongs to `leaky_bucket`",
     ),
     (
         "what a limit of concurrency cannot be",
@@ -1124,7 +1162,7 @@ listen: 127.0.0.1:8081
       - {values: h, deny: maybe}
 ",
         "8:27: limits[0].overrides[0].rate: `0/s` is nothing, expected a rate of more than 0
-9:21: limits[0].overrides[1].limit: unknown key for `token_bucket`, expected `rate`, `burst` or `max_wait`; `limit` belongs to `fixed_window`, `sliding_window_log`, `sliding_window_counter` or `concurrency`
+9:21: limits[0].overrides[1].limit: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `limit` belongs to `fixed_window`, `sliding_window_log`, `sliding_window_counter` or `concurrency`
 10:9: limits[0].overrides[2]: says nothing of its values, expected parameters of the algorithm, `unlimited: true` or `deny: true`
 11:21: limits[0].overrides[3].rat: unknown key, did you mean `rate`?
 12:9: limits[0].overrides[4]: says several things at once, expected parameters of the algorithm, `unlimited: true` or `deny: true`

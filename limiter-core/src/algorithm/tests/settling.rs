@@ -125,8 +125,12 @@ fn debits_are_bounded_by_what_a_state_can_hold() {
 
     let minute = Duration::from_secs(60);
     let rate = Rate { units: 7, per: minute };
-    let all: [Algorithm; 5] = [
+    let all: [Algorithm; 6] = [
         TokenBucket::new(rate, 10).unwrap().into(),
+        TokenBucket::new(rate, 10)
+            .and_then(|bucket| bucket.with_warm_up(minute, 1))
+            .unwrap()
+            .into(),
         FixedWindow::new(10, minute, Align::Clock).unwrap().into(),
         SlidingWindowCounter::new(10, minute, 6).unwrap().into(),
         SlidingWindowLog::new(10, minute).unwrap().into(),
@@ -144,6 +148,7 @@ fn debits_are_bounded_by_what_a_state_can_hold() {
             Counter::SubWindows(c) => c.counts.iter().sum(),
             Counter::Log(c) => c.live(),
             Counter::Slots(c) => c.held,
+            Counter::Warming(c) => c.used,
         };
         let bound = if matches!(algorithm, Algorithm::SlidingWindowLog(_)) {
             20

@@ -42,6 +42,7 @@ fn whole(algorithm: &Algorithm, history: &[(u64, u64)]) -> (Counter, Timestamp) 
 fn units(counter: &Counter) -> u64 {
     match counter {
         Counter::Bucket(bucket) => bucket.used.div_ceil(bucket.period),
+        Counter::Warming(bucket) => bucket.used.div_ceil(bucket.period),
         Counter::Window(window) => window.count,
         Counter::SubWindows(windows) => windows.used,
         Counter::Log(log) => log.live(),

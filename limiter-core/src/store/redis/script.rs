@@ -33,10 +33,11 @@ pub(crate) struct Script {
 }
 
 /// The parts after the clock, in the order in which they need each other.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     include_str!("../../../lua/bucket.lua"),
     include_str!("../../../lua/token_bucket.lua"),
     include_str!("../../../lua/leaky_bucket.lua"),
+    include_str!("../../../lua/warm_up.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window_counter.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),

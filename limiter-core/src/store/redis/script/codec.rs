@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::{
-    algorithm::{Algorithm, Bucket, Counter, EXACT_MAX, Grid, Lease, Log, Slots, SubWindows, Summary, Window},
+    algorithm::{Algorithm, Bucket, Counter, EXACT_MAX, Grid, Lease, Log, Slots, SubWindows, Summary, Warming, Window},
     clock::Timestamp,
     policy::{Policy, Role},
 };
@@ -35,6 +35,7 @@ pub(super) fn policies<'a>(
 /// The number of an algorithm in the script.
 fn id(algorithm: &Algorithm) -> u8 {
     match algorithm {
+        Algorithm::TokenBucket(a) if !a.warm_up().is_zero() => 7,
         Algorithm::TokenBucket(_) => 1,
         Algorithm::LeakyBucket(_) => 2,
         Algorithm::FixedWindow(a) if a.calendar().is_some() => 6,
@@ -126,6 +127,19 @@ pub(super) fn counter(algorithm: &Algorithm, bytes: &[u8]) -> Option<Counter> {
                 units,
                 period,
             }))
+        }
+        (Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_), &[used, at, part, period, warmed, idle, time])
+            if part > 0 && time > 0 && time.is_multiple_of(10) && warmed <= time && idle <= time =>
+        {
+            Some(Counter::Warming(Box::new(Warming {
+                used,
+                at,
+                part,
+                period,
+                warmed,
+                idle,
+                time,
+            })))
         }
         (Algorithm::FixedWindow(_), &[count, start, length]) => Some(Counter::Window(Window { count, start, length })),
         (Algorithm::SlidingWindowCounter(_), &[head, window, buckets, ref counts @ ..])

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Added, Replay, Reply, Script, ScriptClock};
 use crate::{
-    algorithm::{Algorithm, Counter, Lease, Log},
+    algorithm::{Algorithm, Counter, Lease, Log, Warming},
     clock::Timestamp,
     decide::{Layer, decide},
     decision::Decision,
@@ -240,6 +240,9 @@ impl Model {
         match self.counters.get(&name(ask)) {
             None => Stored::Nothing,
             Some(Counter::Bucket(c)) => Stored::Numbers(vec![c.used, c.at, c.units, c.period]),
+            Some(Counter::Warming(c)) => {
+                Stored::Numbers(vec![c.used, c.at, c.part, c.period, c.warmed, c.idle, c.time])
+            }
             Some(Counter::Window(c)) => Stored::Numbers(vec![c.count, c.start, c.length]),
             Some(Counter::SubWindows(c)) => {
                 let head = [c.head, c.grid.window, c.grid.buckets];
@@ -269,6 +272,13 @@ fn outdated(layer: &Layer<'_>, stored: &Counter, loaded: &Counter, now: Timestam
             let other_rate = (stored.units, stored.period) != (loaded.units, loaded.period);
             loaded.used > 0 && (other_rate || stored.at > now)
         }
+        (_, Counter::Warming(stored), Counter::Warming(own)) => {
+            let rate = |state: &Warming| (state.part, state.period, state.time);
+            let is_cold = layer.algorithm.expires_at(loaded).as_micros() <= now;
+            !is_cold && (rate(stored) != rate(own) || stored.at > now)
+        }
+        (_, Counter::Bucket(_), Counter::Warming(_)) => layer.algorithm.expires_at(loaded).as_micros() > now,
+        (_, Counter::Warming(_), Counter::Bucket(loaded)) => loaded.used > 0,
         (_, Counter::Window(stored), Counter::Window(loaded)) => {
             let runs = now < stored.start + stored.length;
             runs && (stored.start, stored.length) != (loaded.start, loaded.length)
