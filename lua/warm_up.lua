@@ -3,7 +3,7 @@
 -- that it takes. State: used, at, part (what drains in a microsecond at a fifteenth of the rate), period, for how long
 -- it has warmed and for how long nobody was charged (both at most time), time (7 doubles).
 -- Parameters: part, period, capacity and what is used of a cold bucket (in fractions), time.
-algorithms[7] = function(at)
+algorithms[8] = function(at)
   local part, period, capacity, cold, time
   part, period, capacity, cold, time, at = read('<ddddd', policies, at)
 

@@ -110,7 +110,7 @@ const ALTERATIONS: &[(Kind, &str, &str)] = &[
     (Kind::TokenBucket, "(5 + steps) * warmed", "(6 + steps) * warmed"),
     (Kind::TokenBucket, "(steps + 1) / 2", "steps / 2"),
     (Kind::TokenBucket, "+ 15 * warm", "+ 14 * warm"),
-    (Kind::TokenBucket, "algorithms[7]", "algorithms[8]"),
+    (Kind::TokenBucket, "algorithms[8]", "algorithms[9]"),
     (
         Kind::TokenBucket,
         "#state == 56 then\n        used",

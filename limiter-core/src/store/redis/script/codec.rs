@@ -35,7 +35,7 @@ pub(super) fn policies<'a>(
 /// The number of an algorithm in the script.
 fn id(algorithm: &Algorithm) -> u8 {
     match algorithm {
-        Algorithm::TokenBucket(a) if !a.warm_up().is_zero() => 7,
+        Algorithm::TokenBucket(a) if !a.warm_up().is_zero() => 8,
         Algorithm::TokenBucket(_) => 1,
         Algorithm::LeakyBucket(_) => 2,
         Algorithm::FixedWindow(a) if a.calendar().is_some() => 6,
