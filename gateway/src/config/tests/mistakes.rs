@@ -148,7 +148,7 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
     rate: 5/s
     lease: {size: 1%}
 ",
-        "6:5: limits[0].lease: unknown key for `token_bucket`, expected `rate`, `burst` or `max_wait`; `lease` belongs to `concurrency`",
+        "6:5: limits[0].lease: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `lease` belongs to `concurrency`",
     ),
     (
         "bans",
