@@ -42,12 +42,16 @@ pub(super) fn is_banned(answer: &Response) -> bool {
     answer.status == 429 && answer.json()["type"] == ABNORMAL
 }
 
-/// Asks until the user is banned, at most for so long. Requests that are refused meanwhile count.
-pub(super) async fn is_banned_within(gateway: &Gateway, user: &str, time: Duration) {
+/// Asks until the user is banned, and says how long that took. Requests that are refused meanwhile count.
+async fn becomes_banned(gateway: &Gateway, user: &str) -> Duration {
     let since = Instant::now();
     wait_for(DEADLINE, "a ban", || async { is_banned(&ask(gateway, user).await) }).await;
-    let took = since.elapsed();
-    assert!(took < time, "banned after {took:?}");
+    since.elapsed()
+}
+
+/// The quickest of several times: a machine that is busy may hold up one of them.
+fn is_soon(times: &[Duration]) {
+    assert!(times.iter().min().is_some_and(|time| *time < SHARED), "{times:?}");
 }
 
 pub(super) async fn bans(gateway: &Gateway) -> Vec<Value> {
@@ -145,12 +149,18 @@ async fn a_ban_is_checked_before_all_layers_and_asks_no_store() {
 
 #[tokio::test]
 async fn a_ban_of_one_gateway_is_that_of_all_and_ends_on_time() {
+    const BAN: Duration = Duration::from_secs(7);
     let redis = Redis::start().await;
-    let [one, two] = two(&answering("{after: 3, within: 1m, for: 4s}").counting_in(&redis, "gw")).await;
-    assert_eq!(course(&one, "alice", 4).await, "pddd");
-    let began = Instant::now();
-    is_banned_within(&one, "alice", SHARED).await;
-    is_banned_within(&two, "alice", SHARED).await;
+    let [one, two] = two(&answering("{after: 3, within: 1m, for: 7s}").counting_in(&redis, "gw")).await;
+    let mut times = Vec::new();
+    let mut began = Instant::now();
+    for user in ["bob", "carol", "alice"] {
+        began = Instant::now();
+        assert_eq!(course(&one, user, 5).await, "pdddb", "at once where it was refused");
+        // Nobody is counted there: the first request would pass, the ban does not let it.
+        times.push(becomes_banned(&two, user).await);
+    }
+    is_soon(&times);
     logs(&two, "a ban began").await;
     // Whoever goes on is not banned for longer.
     pause_until(began, Duration::from_millis(2500)).await;
@@ -159,14 +169,14 @@ async fn a_ban_of_one_gateway_is_that_of_all_and_ends_on_time() {
         let answer = ask(gateway, "alice").await;
         let after = began.elapsed();
         assert!(is_banned(&answer), "{answer:?}");
-        let left = |passed: Duration| Duration::from_secs(4).saturating_sub(passed).as_secs_f64().ceil();
+        let left = |passed: Duration| BAN.saturating_sub(passed).as_secs_f64().ceil();
         let told = answer.retry_after().unwrap() as f64;
         assert!(
-            (left(after) - 1.0..=left(before) + 1.0).contains(&told),
+            (left(after)..=left(before) + 1.0).contains(&told),
             "{told} s after {before:?}"
         );
     }
-    pause_until(began, Duration::from_secs(5)).await;
+    pause_until(began, BAN + SHARED).await;
     for gateway in [&one, &two] {
         assert_eq!(course(gateway, "alice", 1).await, "d", "banned no more");
         logs(gateway, "a ban ended").await;
@@ -187,7 +197,8 @@ async fn refusals_are_summed_over_gateways() {
     // One that starts later learns of it.
     let three = Gateway::with(&answering("{after: 6, within: 1m, for: 10m}").counting_in(&redis, "gw"));
     let three = three.start().await;
-    is_banned_within(&three, "alice", SHARED).await;
+    knows_of(&three, 1).await;
+    assert!(is_banned(&ask(&three, "alice").await));
 }
 
 #[tokio::test]
@@ -196,8 +207,9 @@ async fn a_ban_is_lifted_by_any_gateway_on_all() {
     let [one, two] = two(&answering("{after: 3, within: 1m, for: [10m, 1h]}").counting_in(&redis, "gw")).await;
     let user = "a/b|c";
     let path = "/api/bans/user/a%2Fb%5C%7Cc";
-    for round in 0..2 {
-        course(&one, user, 4 - round).await;
+    let mut times = Vec::new();
+    for round in 0..3 {
+        course(&one, user, if round == 0 { 4 } else { 3 }).await;
         knows_of(&two, 1).await;
         let ban = &bans(&two).await[0];
         assert_eq!(
@@ -216,11 +228,16 @@ async fn a_ban_is_lifted_by_any_gateway_on_all() {
             bans(&one).await.is_empty()
         })
         .await;
-        assert!(lifted.elapsed() < SHARED, "{:?}", lifted.elapsed());
+        times.push(lifted.elapsed());
         logs(&one, "a ban was lifted").await;
         assert!(!is_banned(&ask(&one, user).await), "its tally is gone too");
-        assert_eq!(two.ask_admin("DELETE", path).await.status, 404);
+        assert_eq!(
+            two.ask_admin("DELETE", path).await.status,
+            404,
+            "there is none any more"
+        );
     }
+    is_soon(&times);
 }
 
 #[tokio::test]
@@ -248,7 +265,7 @@ async fn lifting_takes_the_token() {
 #[tokio::test]
 async fn who_offends_again_is_banned_for_longer() {
     let redis = Redis::start().await;
-    let settings = answering("{after: 2, within: 1m, for: [1s, 10m]}");
+    let settings = answering("{after: 2, within: 1m, for: [2s, 10m]}");
     for settings in [settings.clone(), settings.counting_in(&redis, "gw")] {
         let gateway = Gateway::with(&settings).start().await;
         assert_eq!(course(&gateway, "alice", 4).await, "pddb");

@@ -40,6 +40,26 @@ async fn bans_go_on_while_redis_is_away() {
     knows_of(&one, 1).await;
 }
 
+/// 503 is no refusal of the key.
+#[tokio::test]
+async fn what_a_closed_layer_refuses_without_its_store_bans_nobody() {
+    let redis = Redis::start().await;
+    let url = format!("redis://{}/0", redis.address());
+    let store = format!("{{redis: {{url: \"{url}\", timeout: 1s, on_failure: closed}}}}");
+    let gateway = Gateway::with(&answering("{after: 1, within: 1m, for: 10m}").store(&store))
+        .start()
+        .await;
+    gateway.status_says("/store/state", "connected").await;
+    assert_eq!(course(&gateway, "alice", 3).await, "pdb");
+    redis.kill();
+    gateway.status_says("/store/state", "down").await;
+    for _ in 0..3 {
+        assert_eq!(ask(&gateway, "bob").await.status, 503);
+    }
+    assert_eq!(course(&gateway, "alice", 1).await, "b", "who was banned is");
+    knows_of(&gateway, 1).await;
+}
+
 /// Bans by the sum over two gateways, which count there.
 fn counting_at(url: &str) -> Settings {
     let store = format!("{{redis: {{url: \"{url}\", timeout: 10s}}}}");
