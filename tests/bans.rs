@@ -116,6 +116,16 @@ async fn refusals_ban_a_key_and_only_that() {
         assert_eq!(answer.header("ratelimit").unwrap(), format!("\"user\";r=0;t={left}"));
         assert_eq!(answer.header("ratelimit-policy").unwrap(), "\"user\";q=1;w=86400");
         logs(&gateway, "a ban began").await;
+        let call = get("/")
+            .header("x-user-id", "alice")
+            .header("content-type", "application/grpc");
+        let answer = gateway.client().send(&call).await;
+        assert_eq!(
+            (answer.status, answer.header("grpc-status")),
+            (200, Some("8")),
+            "{answer:?}"
+        );
+        assert!(answer.retry_after().is_some());
     }
 }
 

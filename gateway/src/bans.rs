@@ -116,7 +116,7 @@ impl Watched {
                 continue;
             }
             if let Some(watched) = self.0.iter().find(|watched| watched.layer == layer.index()) {
-                watched.table.refused(&watched.key, fact.at);
+                watched.table.refused(&watched.key);
             }
         }
     }

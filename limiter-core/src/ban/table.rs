@@ -49,9 +49,10 @@ impl LayerBans {
         shard.lock().get(key)?.record.left(now)
     }
 
-    /// The layer refused this key; that may ban it. During a ban nothing is counted.
-    pub fn refused(&self, key: &str, now: Timestamp) {
+    /// The layer refused this key just now; that may ban it. During a ban nothing is counted.
+    pub fn refused(&self, key: &str) {
         let Some(rule) = self.rule() else { return };
+        let now = self.hub.clock.now();
         let mut shard = self.shard(key).lock();
         let entry = shard.entry(key, &rule, now);
         if entry.record.left(now).is_some() {

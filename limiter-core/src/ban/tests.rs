@@ -34,7 +34,7 @@ impl World {
     }
 
     fn refuse(&self, key: &str) {
-        self.layer.refused(key, self.clock.now());
+        self.layer.refused(key);
     }
 
     fn left(&self, key: &str) -> Option<u64> {
