@@ -177,7 +177,9 @@ impl Node {
 
     /// Sends what waits, if a call may leave.
     fn flush(self: &Arc<Self>) {
+        // Where no connection is up the breaker is about to open, and what is sent until then would be lost.
         if self.breaker.is_closed()
+            && self.connections.any_up()
             && let Some(batch) = self.group.next()
         {
             self.launch(batch);
