@@ -65,15 +65,26 @@ async fn everywhere(settings: &Settings) -> Vec<(&'static str, Vec<Gateway>, Opt
 /// Waits until `request`, which is answered and settled so that it takes nothing in the end, finds so much left: settlements
 /// in Redis leave after the answer.
 async fn finds_left(gateway: &Gateway, request: &Request, left: i64, what: &str) {
+    if let Err(found) = left_is(gateway, request, left).await {
+        panic!("{what}: {found:?} left, not {left}");
+    }
+}
+
+/// As `finds_left`; what was found at last where that is something else.
+async fn left_is(gateway: &Gateway, request: &Request, left: i64) -> Result<(), Option<i64>> {
     let mut client = gateway.client();
     let mut last = None;
     for _ in 0..500 {
-        let answer = client.send(request).await;
-        last = answer.number("x-ratelimit-remaining");
+        last = client.send(request).await.number("x-ratelimit-remaining");
         if last == Some(left) {
-            return;
+            return Ok(());
         }
         crate::support::pause(Duration::from_millis(10)).await;
     }
-    panic!("{what}: {last:?} left, not {left}");
+    Err(last)
+}
+
+/// Calls and probes so far that Redis did not answer.
+async fn lost_calls(gateway: &Gateway) -> f64 {
+    gateway.metric("gateway_store_errors_total", &[]).await
 }

@@ -1,5 +1,6 @@
 //! A request from its head to the end of its answer's body: what every step of its path may know of it.
 
+mod asked;
 mod owed;
 
 use std::{net::IpAddr, rc::Rc, time::Duration};
@@ -21,6 +22,7 @@ use crate::{
     worker::{View, Worker},
 };
 
+pub(crate) use asked::Asked;
 pub(crate) use owed::Owed;
 
 /// Longest id that is taken from a trusted peer.

@@ -1,7 +1,7 @@
 //! What was charged before it was known what a request costs.
 
 use http::{HeaderMap, StatusCode};
-use limiter_core::{Decision, Receipt, Verdict};
+use limiter_core::{FallbackDecision, Outcome, Receipt, Verdict};
 
 use crate::{
     descriptor::{LayerId, settling::Reached},
@@ -20,8 +20,16 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
-    /// Takes it out of a decision over `layers`, if there is any.
-    pub(crate) fn of(decision: &mut Decision, layers: &LayerIds) -> Option<Box<Self>> {
+    /// Takes it out of what the limiter says of `layers`, if there is any.
+    pub(crate) fn of(outcome: &mut Outcome, layers: &LayerIds) -> Option<Box<Self>> {
+        let (Outcome::Decided(decision)
+        | Outcome::Fallback {
+            decision: FallbackDecision::Local { decision, .. },
+            ..
+        }) = outcome
+        else {
+            return None;
+        };
         let receipt = decision.receipt.take()?;
         let is_refused = decision.verdict != Verdict::Allowed;
         Some(Box::new(Self {

@@ -1,5 +1,7 @@
 //! Asks the limiter, before anything costs: before waiting, before a connection, before the body is read.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderValue};
 use limiter_core::{
     Checking, FallbackDecision, Held, Outcome, Role, StoreError, Timestamp, Turn, Verdict, Wait, store::Ask,
@@ -10,7 +12,7 @@ use crate::{
     bans::Watched,
     descriptor::{Descriptor, Facts, KeyError, LayerId},
     error::{BadRequest, Failure, LayerIds, RateLimited},
-    exchange::Owed,
+    exchange::{Asked, Owed},
     metrics::LimitOutcome,
     rejection::Rejection,
     snapshot::Snapshot,
@@ -104,20 +106,24 @@ impl Check {
     /// A layer has no room, and nothing else to do with the request; or it refuses everything while its store is away.
     pub(crate) async fn finish(
         self,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         tried: &mut Vec<LayerId>,
         owed: &mut Option<Box<Owed>>,
     ) -> Result<Passed, Failure> {
         let Some((checking, at)) = self.checking else {
             return Ok(Passed::default());
         };
-        let outcome = match checking {
+        let is_settled = |layer: &LayerId| snapshot.layers.settling(*layer).is_some();
+        let mut outcome = match checking {
             Checking::Ready(outcome) => outcome,
+            Checking::Pending(outcome) if self.layers.iter().any(is_settled) => {
+                Asked::new(outcome, &self.layers, snapshot).await
+            }
             Checking::Pending(outcome) => outcome.await,
         };
+        *owed = Owed::of(&mut outcome, &self.layers);
         match outcome {
-            Outcome::Decided(mut decision) => {
-                *owed = Owed::of(&mut decision, &self.layers);
+            Outcome::Decided(decision) => {
                 let fact = RateLimited {
                     layers: self.layers,
                     decision,
@@ -135,10 +141,7 @@ impl Check {
                 let shared = fact.layers.len();
                 judge(fact, shared, &self.watched, snapshot, tried)
             }
-            Outcome::Fallback { error, mut decision } => {
-                if let FallbackDecision::Local { decision, .. } = &mut decision {
-                    *owed = Owed::of(decision, &self.layers);
-                }
+            Outcome::Fallback { error, decision } => {
                 let (fact, shared) = fallback(&self.layers, error, decision, at, snapshot)?;
                 judge(fact, shared, &self.watched, snapshot, tried)
             }
