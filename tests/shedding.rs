@@ -70,8 +70,7 @@ async fn limit(gateway: &Gateway) -> f64 {
 }
 
 /// Four are at the upstream, the next is shed and pays nothing.
-async fn pays_nothing(settings: &Settings, held: &Held) {
-    let gateway = Gateway::with(settings).start().await;
+async fn pays_nothing(gateway: &Gateway, held: &Held) {
     let before = held.origin.executed();
     let mut waiting = Vec::new();
     for number in 1..=4 {
@@ -88,7 +87,7 @@ async fn pays_nothing(settings: &Settings, held: &Held) {
             "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
         );
     }
-    assert_eq!((shed(&gateway).await, limit(&gateway).await), (20.0, 4.0));
+    assert_eq!((shed(gateway).await, limit(gateway).await), (20.0, 4.0));
     assert!(held.release(waiting).await.iter().all(Response::passed));
     // A fifth, since the others are back.
     let fifth = held.release(vec![send(gateway.address(), "/")]).await;
@@ -104,22 +103,45 @@ async fn pays_nothing(settings: &Settings, held: &Held) {
 
 const ALL: &str = "{name: all, key: global, algorithm: fixed_window, limit: 100, window: 1d}";
 
-#[tokio::test]
-async fn who_is_shed_pays_nothing_in_memory() {
-    let held = Held::start().await;
-    let settings = held
-        .behind("{min: 4, max: 4}")
-        .route(r#"{path: "/{*rest}", upstream: origin}"#);
-    pays_nothing(&settings.limit(ALL), &held).await;
+/// Forwards to `held`, which has room for four.
+fn four(held: &Held) -> Settings {
+    held.behind("{min: 4, max: 4}")
+        .route(r#"{path: "/{*rest}", upstream: origin}"#)
+        .limit(ALL)
 }
 
 #[tokio::test]
-async fn who_is_shed_pays_nothing_in_redis() {
+async fn who_is_shed_pays_nothing_in_memory() {
+    let held = Held::start().await;
+    let gateway = Gateway::with(&four(&held)).start().await;
+    pays_nothing(&gateway, &held).await;
+}
+
+#[tokio::test]
+async fn who_is_shed_pays_nothing_in_redis_and_each_gateway_has_its_own_room() {
     let (held, redis) = (Held::start().await, Redis::start().await);
-    let settings = held
-        .behind("{min: 4, max: 4}")
-        .route(r#"{path: "/{*rest}", upstream: origin}"#);
-    pays_nothing(&settings.counting_in(&redis, "shed").limit(ALL), &held).await;
+    let settings = four(&held).counting_in(&redis, "shed");
+    let (one, two) = (
+        Gateway::with(&settings).start().await,
+        Gateway::with(&settings).start().await,
+    );
+    pays_nothing(&one, &held).await;
+    assert_eq!((shed(&two).await, limit(&two).await), (0.0, 4.0));
+    let sixth = held.release(vec![send(two.address(), "/")]).await;
+    assert_eq!((sixth[0].status, sixth[0].remaining()), (200, 94), "{sixth:?}");
+}
+
+#[tokio::test]
+async fn who_is_shed_pays_nothing_while_redis_is_away() {
+    let (held, redis) = (Held::start().await, Redis::start().await);
+    let address = redis.address();
+    let settings = four(&held).store(&format!(
+        "{{redis: {{url: \"redis://{address}/0\", on_failure: local}}}}"
+    ));
+    let gateway = Gateway::with(&settings).start().await;
+    redis.kill();
+    gateway.status_says("/store/state", "down").await;
+    pays_nothing(&gateway, &held).await;
 }
 
 #[tokio::test]

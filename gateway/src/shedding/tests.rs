@@ -7,10 +7,11 @@ use std::{
 };
 
 use limiter_core::Timestamp;
+use proptest::{collection::vec, prelude::*};
 
 use super::{
     gate::{End, Gate},
-    gradient::{Bounds, LogSum},
+    gradient::{Bounds, Gradient, LogSum, Seen},
 };
 
 /// How long a server takes for a request, on average, and how this is spread.
@@ -322,4 +323,25 @@ fn logarithms_are_close_enough_and_rise() {
         before = log;
     }
     assert_eq!(LogSum::of(Duration::ZERO), LogSum::default());
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_seen_the_limit_is_within_its_bounds(
+        min in 1_u64..50,
+        more in 0_u64..2_000,
+        steps in vec((0_u64..40_000_000, 0_u64..100, 0_u64..3_000, 0_u64..20_000_000), 1..200),
+    ) {
+        let mut now = Timestamp::from_micros(1_796_040_007_000_000);
+        let bounds = Bounds { min, max: min + more };
+        let mut gradient = Gradient::new(bounds, now);
+        for (pause, requests, in_flight, latency) in steps {
+            now = now.plus(Duration::from_micros(pause));
+            let sum = LogSum(requests * LogSum::of(Duration::from_micros(latency)).0);
+            let seen = Seen { requests, sum, peak: in_flight };
+            gradient.step(now, in_flight, &seen);
+            prop_assert!((min..=min + more).contains(&gradient.limit()), "{gradient:?}");
+            prop_assert!(gradient.due() <= now.plus(Duration::from_secs(60)), "{gradient:?}");
+        }
+    }
 }
