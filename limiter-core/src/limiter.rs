@@ -136,13 +136,13 @@ impl Limiter {
         match self.store.decide(asks) {
             Answer::Ready(Ok(mut decision)) => {
                 self.learn(asks, &decision, asked);
-                claim(&mut decision, asks, Home::Store);
+                claim(&mut decision, asks, Home::Store, &self.store);
                 Receipt::merge(&mut decision.receipt, held);
-                Held::claim(&mut decision, asks, || Keeper::Store(Arc::clone(&self.store)));
                 Checking::Ready(Outcome::Decided(decision))
             }
             Answer::Ready(Err(error)) => self.fall_back(asks, error),
             Answer::Pending(result) => {
+                let holds = asks.iter().any(|ask| ask.policy.algorithm().holds());
                 // The keys are borrowed: what the fallback might need is kept now.
                 let (limiter, asks) = (self.clone(), asks.iter().collect::<OwnedAsks>());
                 Checking::Pending(Box::pin(async move {
@@ -151,8 +151,8 @@ impl Limiter {
                             if decision.verdict != Verdict::Allowed {
                                 limiter.learn(&asks.asks(), &decision, asked);
                             }
-                            if decision.turn.is_some() || decision.receipt.is_some() {
-                                claim(&mut decision, &asks.asks(), Home::Store);
+                            if decision.turn.is_some() || decision.receipt.is_some() || holds {
+                                claim(&mut decision, &asks.asks(), Home::Store, &limiter.store);
                             }
                             Receipt::merge(&mut decision.receipt, held);
                             Outcome::Decided(decision)
@@ -227,19 +227,18 @@ impl Limiter {
                 match self.fallback.decide(&local) {
                     Answer::Ready(mut result) => {
                         if let Ok(decision) = &mut result {
-                            claim(decision, &local, Home::Fallback);
-                            Held::claim(decision, &local, || Keeper::Store(Arc::clone(&self.fallback)));
+                            claim(decision, &local, Home::Fallback, &self.fallback);
                         }
                         let decision = fallen.together(layers, result);
                         Checking::Ready(fallen.outcome(&*self.store, decision))
                     }
                     Answer::Pending(result) => {
-                        let store = Arc::clone(&self.store);
+                        let (store, fallback) = (Arc::clone(&self.store), Arc::clone(&self.fallback));
                         let local = local.iter().collect::<OwnedAsks>();
                         Checking::Pending(Box::pin(async move {
                             let mut result = result.await;
                             if let Ok(decision) = &mut result {
-                                claim(decision, &local.asks(), Home::Fallback);
+                                claim(decision, &local.asks(), Home::Fallback, &fallback);
                             }
                             let decision = fallen.together(layers, result);
                             fallen.outcome(&*store, decision)
@@ -251,8 +250,10 @@ impl Limiter {
     }
 }
 
-/// Keeps what is needed to leave the queues of a request's layers again, and to settle what it was charged.
-fn claim(decision: &mut Decision, asks: &[Ask<'_>], home: Home) {
+/// Keeps what is needed to leave the queues of a request's layers again, to settle what it was charged, and to give slots
+/// back to `store`, which is that `home`.
+fn claim(decision: &mut Decision, asks: &[Ask<'_>], home: Home, store: &Arc<dyn Store>) {
+    Held::claim(decision, asks, || Keeper::Store(Arc::clone(store)));
     if let Some(receipt) = &mut decision.receipt {
         receipt.claim(asks, home);
     }

@@ -61,6 +61,9 @@ impl fmt::Debug for Answer {
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides one request: its layers in order, as one step, all or nothing. A refused request is charged nowhere.
     ///
+    /// What is taken of a limit of concurrency, and is not in [`Decision::held`], is put there by the
+    /// [`Limiter`](crate::Limiter) that asked, to be given back with [`Store::settle`].
+    ///
     /// No two asks may name the same counter: each would be decided as if the other were not there. The stores of this
     /// crate panic on that in debug builds.
     fn decide(&self, asks: &[Ask<'_>]) -> Answer;

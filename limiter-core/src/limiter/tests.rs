@@ -11,6 +11,8 @@ use crate::{
     test_util::ManualClock,
 };
 
+mod held;
+
 /// Gives every request the same answer, and notes the keys asked.
 #[derive(Debug)]
 struct Fake {

@@ -2,7 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use limiter_core::{Role, algorithm::Concurrency, test_util::RedisCluster};
+use limiter_core::{
+    Role,
+    algorithm::Concurrency,
+    test_util::{RedisCluster, RedisSentinels, redis_command},
+};
 
 use super::{settling::check, *};
 
@@ -255,4 +259,38 @@ async fn in_a_cluster_all_slots_are_taken_or_none() {
     for policy in &policies {
         world.leaves(policy, policy.algorithm().limit()).await;
     }
+}
+
+/// Whatever a new primary has (leases have ended, or were not copied): it is told what is held before it decides anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_primary_is_told_what_is_held() {
+    let sentinels = Arc::new(RedisSentinels::start());
+    let store = RedisStore::start(config_of(&sentinels.url()), &tokio::runtime::Handle::current()).unwrap();
+    connected(&store).await;
+    let policy = policy("slots", Concurrency::new(1, SECOND).unwrap());
+    let keys: Vec<String> = (0..40).map(|key| format!("k{key}")).collect();
+    let mut held = Vec::new();
+    for key in &keys {
+        held.push(decide(&store, &[(&policy, key, 1)]).await.unwrap().held.unwrap());
+    }
+    let guard = Arc::clone(&sentinels);
+    let switched = tokio::task::spawn_blocking(move || {
+        let old = guard.primary_port();
+        guard.kill_primary();
+        guard.wait_for_successor_of(old);
+    });
+    switched.await.unwrap();
+    for key in &keys {
+        let decision = loop {
+            match decide(&store, &[(&policy, key, 1)]).await {
+                Ok(decision) => break decision,
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        };
+        assert!(!is_allowed(&decision), "{key}");
+    }
+    drop(held);
+    let is_free =
+        || redis_command(sentinels.primary_port(), &["KEYS", "test:slots:*"]).is_ok_and(|keys| keys.texts().is_empty());
+    eventually("all slots are free", is_free).await;
 }
