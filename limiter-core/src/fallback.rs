@@ -31,6 +31,7 @@ use std::{
 use smallvec::SmallVec;
 
 mod counters;
+mod held;
 mod ledger;
 mod server_time;
 mod shares;
@@ -48,7 +49,6 @@ use crate::{
     decide::{Layer, decide},
     decision::{Decision, INLINE_LAYERS, Verdict},
     fingerprint::Fingerprint,
-    held::{Held, Keeper},
     holdings::Holdings,
     policy::{OnFailure, Policy},
     receipt::Receipt,
@@ -236,33 +236,9 @@ impl Fallback {
                 self.ledger.charge(charges, now);
                 self.hold(asks, &mut decision);
             }
-            forget_held(counters);
+            held::forget(counters);
             decision
         })
-    }
-
-    /// What requests hold counts, whoever admitted them.
-    fn show_held(&self, asks: &[Ask<'_>], counters: &mut [Counter]) {
-        for (ask, counter) in asks.iter().zip(counters) {
-            if let Counter::Slots(slots) = counter {
-                slots.held = self.holdings.slots(ask.policy, ask.key);
-            }
-        }
-    }
-
-    /// What was taken is held, and known before anybody else can ask.
-    fn hold(&self, asks: &[Ask<'_>], decision: &mut Decision) {
-        for (ask, reading) in asks.iter().zip(&decision.readings) {
-            if reading.taken > 0 && ask.policy.algorithm().holds() {
-                self.holdings.take(ask.policy, ask.key, reading.taken);
-            }
-        }
-        Held::claim(decision, asks, || Keeper::Process(Arc::clone(&self.holdings)));
-    }
-
-    /// What requests hold in this process.
-    pub(crate) fn holdings(&self) -> &Arc<Holdings> {
-        &self.holdings
     }
 
     /// Sees to it that a share's counter is not below its part of what was last seen.
@@ -333,15 +309,6 @@ impl Fallback {
         self.shares.sweep();
         self.ledger.sweep(self.time.now());
         self.own.sweep(max) + self.seen.sweep(max)
-    }
-}
-
-/// What is held is known elsewhere: no counter of it is kept.
-fn forget_held(counters: &mut [Counter]) {
-    for counter in counters {
-        if let Counter::Slots(slots) = counter {
-            slots.held = 0;
-        }
     }
 }
 
