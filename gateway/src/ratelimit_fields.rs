@@ -150,12 +150,17 @@ fn moment_of_more(reading: &Reading, asked: Timestamp) -> Option<u64> {
 
 /// A Structured Fields string (RFC 9651 §3.3.3), which has no characters outside printable ASCII.
 fn write_string(to: &mut BytesMut, text: &str) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     to.put_u8(b'"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => to.put_slice(&[b'\\', byte]),
-            b' '..=b'~' => to.put_u8(byte),
-            _ => to.put_u8(b'?'),
+    if text.bytes().all(is_plain) {
+        to.put_slice(text.as_bytes());
+    } else {
+        for byte in text.bytes() {
+            match byte {
+                b'"' | b'\\' => to.put_slice(&[b'\\', byte]),
+                b' '..=b'~' => to.put_u8(byte),
+                _ => to.put_u8(b'?'),
+            }
         }
     }
     to.put_u8(b'"');
@@ -163,18 +168,8 @@ fn write_string(to: &mut BytesMut, text: &str) {
 
 /// A Structured Fields integer (RFC 9651 §3.3.1), which has 15 digits at most.
 fn write_number(to: &mut BytesMut, number: u64) {
-    let mut number = number.min(999_999_999_999_999);
-    let mut digits = [0; 15];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    to.put_slice(&digits[at..]);
+    let number = number.min(999_999_999_999_999);
+    to.put_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 fn append(headers: &mut HeaderMap, name: HeaderName, value: &mut BytesMut) {

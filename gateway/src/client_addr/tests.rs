@@ -208,3 +208,12 @@ proptest! {
         prop_assert_eq!(client_addr(IpAddr::from([10, 0, 0, 1]), &headers, &config), real);
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn a_whole_address_is_written_as_ever(octets: [u8; 4]) {
+        let mut text = String::new();
+        write_ipv4(octets.into(), &mut text);
+        proptest::prop_assert_eq!(text, Ipv4Addr::from(octets).to_string());
+    }
+}

@@ -1,7 +1,5 @@
 //! Turns every failure into an answer: the only file that picks a status for one.
 
-use std::fmt::Write as _;
-
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
@@ -9,6 +7,7 @@ use http::{
 };
 use limiter_core::{Reading, Verdict, Wait, decision::ceil_secs};
 
+use self::document::Text;
 use crate::{
     body::Body,
     error::{BadRequest, Failure, RateLimited, UpstreamError, causes},
@@ -17,11 +16,16 @@ use crate::{
     worker::Worker,
 };
 
+mod document;
+
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// Of a refusal, with its id.
+const FIELDS: usize = 10;
 
 const BLANK: &str = "about:blank";
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -57,6 +61,7 @@ pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body
     let mut response = Response::new(Body::own(body));
     *response.status_mut() = problem.status;
     let headers = response.headers_mut();
+    headers.reserve(FIELDS);
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, NO_STORE);
     write_waits(exchange, &problem, headers);
@@ -206,16 +211,24 @@ fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
         if let (Some(policy), Some(reading)) = (policies.get(by), refusal.decision.readings.get(by)) {
             let (name, algorithm) = (policy.name(), policy.algorithm());
             let (limit, window) = (algorithm.limit(), ceil_secs(algorithm.window()));
-            let quota = match algorithm.holds() {
-                true => format!("{limit} at once"),
-                false => format!("{limit} per {window} s"),
-            };
-            problem.detail = Some(match (reading.wait, problem.retry_after) {
-                (Wait::Never, _) => format!("this request costs more than limit {name:?} of {limit} ever has"),
-                (Wait::For(_), Some(secs)) => {
-                    format!("limit {name:?} of {quota} is used up; retry in {secs} s")
+            let mut text = Text::with_capacity(96);
+            problem.detail = Some(match reading.wait {
+                Wait::Never => {
+                    text.put("this request costs more than limit ").put_name(name);
+                    text.put(" of ").put_number(limit).put(" ever has").finish()
                 }
-                (Wait::For(_), None) => format!("limit {name:?} of {quota} is used up"),
+                Wait::For(_) => {
+                    text.put("limit ").put_name(name).put(" of ").put_number(limit);
+                    match algorithm.holds() {
+                        true => text.put(" at once"),
+                        false => text.put(" per ").put_number(window).put(" s"),
+                    };
+                    text.put(" is used up");
+                    if let Some(secs) = problem.retry_after {
+                        text.put("; retry in ").put_number(secs).put(" s");
+                    }
+                    text.finish()
+                }
             });
         }
     }
@@ -267,27 +280,23 @@ fn designed(exchange: &Exchange, problem: &Problem) -> Option<(HeaderValue, Byte
     Some((body.content_type.clone(), body.template.render(&values)))
 }
 
-/// The document itself: members in the order of the contract. Text is quoted as JSON.
+/// The document itself: members in the order of the contract.
 fn document(exchange: &Exchange, problem: &Problem) -> String {
-    let mut json = String::with_capacity(384);
+    let mut json = Text::with_capacity(384);
     // A title is the type's (RFC 9457, section 3.1.4), so a refusal keeps its own under another status.
     let titled = problem
         .refusal
         .as_ref()
         .map_or(problem.status, |_| StatusCode::TOO_MANY_REQUESTS);
     let title = titled.canonical_reason().unwrap_or("Error");
-    let status = problem.status.as_u16();
-    // Writing to a String does not fail.
-    let mut write = |text: std::fmt::Arguments<'_>| json.write_fmt(text).unwrap_or_default();
-    write(format_args!(
-        "{{\"type\":\"{}\",\"title\":\"{title}\",\"status\":{status}",
-        problem.kind
-    ));
+    json.put("{\"type\":\"").put(problem.kind);
+    json.put("\",\"title\":\"").put(title);
+    json.put("\",\"status\":").put_number(problem.status.as_u16());
     if problem.refusal.is_some() {
-        write(format_args!(",\"code\":\"TOO_MANY_REQUESTS\""));
+        json.put(",\"code\":\"TOO_MANY_REQUESTS\"");
     }
     if let Some(detail) = &problem.detail {
-        write(format_args!(",\"detail\":{}", quoted(detail)));
+        json.put(",\"detail\":").put_json(detail);
     }
     if let Some(refusal) = &problem.refusal {
         let policies = exchange.view.snapshot.policies(refusal);
@@ -297,20 +306,15 @@ fn document(exchange: &Exchange, problem: &Problem) -> String {
             .filter(|(_, Reading { fits, .. })| !fits);
         for (at, (policy, _)) in refused.enumerate() {
             let lead = if at == 0 { ",\"violated-policies\":[" } else { "," };
-            write(format_args!("{lead}{}", quoted(policy.name())));
+            json.put(lead).put_json(policy.name());
         }
-        write(format_args!("]"));
+        json.put("]");
     }
     if let Some(secs) = problem.retry_after {
-        write(format_args!(",\"retry-after\":{secs}"));
+        json.put(",\"retry-after\":").put_number(secs);
     }
     let id = exchange.request_id.to_str().unwrap_or_default();
-    write(format_args!(",\"instance\":{}}}\n", quoted(id)));
-    json
-}
-
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    json.put(",\"instance\":").put_json(id).put("}\n").finish()
 }
 
 /// `Retry-After`, and for a refusal how full the layers are.
