@@ -33,6 +33,17 @@ impl Settlement {
         }
     }
 
+    /// Whether it gives slots back to the same counter as the one before: both are one settlement then.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_one_with(&self, last: &Self) -> bool {
+        let gives_back = |one: &Self| matches!(one.change, Change::GiveBack { .. });
+        self.heals()
+            && gives_back(self)
+            && gives_back(last)
+            && Arc::ptr_eq(&self.policy, &last.policy)
+            && self.key == last.key
+    }
+
     /// Whether it need not be kept, nor told of, where it was not made: what is held is told anew.
     #[cfg(feature = "redis")]
     pub(crate) fn heals(&self) -> bool {

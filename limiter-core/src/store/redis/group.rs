@@ -285,7 +285,14 @@ impl State {
     /// From the front, as much as a call may carry that names `others` besides.
     fn take(&mut self, others: usize) -> Batch {
         let count = self.settlements.len().min(SETTLEMENTS_A_CALL);
-        let settlements: Vec<_> = self.settlements.drain(..count).collect();
+        // More of the last one's are one with it. Else requests would overtake the slots that they need.
+        let queue = self.settlements.iter().skip(count.saturating_sub(1));
+        let more = queue
+            .clone()
+            .zip(queue.skip(1))
+            .take_while(|((_, last), (_, next))| next.is_one_with(last));
+        let more = if count > 0 { more.count() } else { 0 };
+        let settlements: Vec<_> = self.settlements.drain(..count + more).collect();
         // Their counters are not compared with those of the requests: each takes a place of its own.
         let waiters = self.take_waiters(KEYS_MAX - count - others);
         Batch {

@@ -2,7 +2,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
-    algorithm::{Align, FixedWindow},
+    algorithm::{Align, Concurrency, FixedWindow, LEASE_DEFAULT},
+    held::give_back,
     policy::{OnFailure, Policy},
     settlement::Change,
 };
@@ -178,6 +179,19 @@ fn settlements_leave_by_themselves_or_with_requests_and_leave_those_room() {
     let batch = group.returned().remove(0);
     assert_eq!((batch.settlements.len(), batch.waiters.len()), (36, 55));
     assert!(group.take_settlements().is_empty());
+}
+
+#[test]
+fn all_that_goes_back_to_one_counter_leaves_together() {
+    let slots = Concurrency::new(9, LEASE_DEFAULT).unwrap();
+    let policy = Arc::new(Policy::new("p", slots, OnFailure::Local));
+    let slot = |key: &str| (0, give_back(&policy, key, 1));
+    let group = Group::default();
+    group.settle((0..60).map(|i| slot(&i.to_string())));
+    group.settle((0..500).map(|_| slot("hot")));
+    group.settle((0..3).map(|_| slot("other")));
+    assert_eq!(group.next().unwrap().settlements.len(), 560);
+    assert_eq!(group.returned()[0].settlements.len(), 3);
 }
 
 #[test]

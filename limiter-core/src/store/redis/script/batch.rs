@@ -142,7 +142,16 @@ impl Batch {
             return Added::NextBatch;
         }
         let key = self.at(found, policy, key);
-        self.settlements.push((key, *change));
+        // Slots that go back, of a key that many requests share: it does not matter when each was taken.
+        if let (Change::GiveBack { units, .. }, Some((last, Change::GiveBack { units: sum, .. }))) =
+            (change, self.settlements.last_mut())
+            && *last == key
+            && policy.algorithm().holds()
+        {
+            *sum = sum.saturating_add(*units);
+        } else {
+            self.settlements.push((key, *change));
+        }
         Added::Yes
     }
 
