@@ -40,6 +40,10 @@ fn settings(redis: &Redis) -> Settings {
     Settings::answering()
         .store(&format!("{{redis: {{url: \"{url}\", timeout: 10s}}}}"))
         .five_limits("global", 3, "1h")
+        .limit(
+            "{name: ban, key: method, match: {path: /ban}, algorithm: fixed_window, limit: 1, window: 1d, \
+             ban: {after: 1, within: 1m, for: [1m, 1h]}}",
+        )
 }
 
 #[tokio::test]
@@ -55,6 +59,18 @@ async fn the_user_of_the_manual_may_do_all_that_a_gateway_does() {
             assert_eq!(answer.passed(), place < 3, "{algorithm:?}, request {place}: {answer:?}");
         }
     }
+    for status in [200, 429, 429] {
+        assert_eq!(client.get("/ban").await.status, status);
+    }
+    wait_for(DEADLINE, "a ban", || async {
+        redis
+            .command(&["INFO", "commandstats"])
+            .await
+            .text()
+            .is_some_and(|stats| stats.contains("cmdstat_zremrangebyrank"))
+    })
+    .await;
+    assert_eq!(gateway.ask_admin("DELETE", "/api/bans/ban/GET").await.status, 204);
     wait_for(DEADLINE, "a heartbeat", || async {
         redis
             .command(&["INFO", "commandstats"])

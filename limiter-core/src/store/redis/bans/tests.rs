@@ -13,6 +13,8 @@ use crate::{
     test_util::{RedisReply, RedisServer},
 };
 
+mod log;
+
 const LOG: &str = "gw:~{bans}";
 const STEPS: u32 = 3_000;
 const MINUTE: u64 = 60_000_000;
@@ -321,35 +323,6 @@ fn an_altered_script_is_found_out() {
         }
     }
     assert!(missed.is_empty(), "not found out: {missed:?}");
-}
-
-#[test]
-fn whatever_else_stands_there_is_replaced() {
-    let server = RedisServer::start();
-    let key = format!("{LOG}:l:a");
-    let news = [News {
-        limit: "l".into(),
-        rule: Some(Arc::clone(&rules()[0])),
-        key: "a".into(),
-        what: What::Refused(9, Timestamp::from_micros(MINUTE)),
-    }];
-    for wrong in [
-        ["SET", &key, "nonsense"],
-        ["SET", &key, "1 2"],
-        ["LPUSH", &key, "x"],
-        ["SET", LOG, "x"],
-    ] {
-        server.order(&["FLUSHALL"]);
-        drop(server.command(&wrong));
-        let arguments = arguments([0, 0], 0, &news, Timestamp::from_micros(MINUTE));
-        let arguments: Vec<_> = arguments.iter().map(|value| value.as_string().unwrap()).collect();
-        let script = script();
-        let mut call = vec!["EVAL", &script, "2", LOG, &key];
-        call.extend(arguments.iter().map(String::as_str));
-        let told = server.command(&call).texts();
-        assert_eq!(told.len(), 8, "{wrong:?}: {told:?}");
-        assert_eq!(told[5], minutes(10).as_micros().to_string());
-    }
 }
 
 #[test]
