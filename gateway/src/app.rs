@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    admin, bans,
+    admin,
     config::{Config, ConfigError, Overrides},
     reload::{Loaded, Reloader, Source},
     server::{self, Workers},
@@ -142,7 +142,7 @@ async fn sweep_counters(shared: Arc<Shared>, current: Arc<ArcSwap<Snapshot>>) {
     loop {
         ticks.tick().await;
         shared.sweep_counters(&current.load_full().store);
-        bans::sweep(&shared.bans);
+        shared.bans.sweep();
     }
 }
 

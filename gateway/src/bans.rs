@@ -4,9 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use limiter_core::{
-    BanEvent, BanEventKind, BanRule, Bans, Decision, LayerBans, Reading, Timestamp, Verdict, Wait, decision::ceil_secs,
-};
+use limiter_core::{BanRule, Decision, LayerBans, Reading, Timestamp, Verdict, Wait};
 use smallvec::SmallVec;
 
 use crate::{
@@ -14,6 +12,10 @@ use crate::{
     descriptor::{Applied, LayerId, Layers},
     error::{LayerIds, RateLimited},
 };
+
+mod tables;
+
+pub(crate) use tables::Tables;
 
 /// The layers of a configuration that ban.
 #[derive(Debug)]
@@ -39,19 +41,10 @@ fn rule(layer: &config::Layer) -> Option<&Arc<BanRule>> {
     layer.ban.as_ref().filter(|_| layer.policy.role().is_enforced())
 }
 
-/// From now on the layers of `limits` ban, and no others.
-pub(crate) fn apply(bans: &Bans, limits: &[config::Layer]) {
-    bans.apply(
-        limits
-            .iter()
-            .filter_map(|layer| Some((layer.policy.name(), rule(layer)?))),
-    );
-}
-
 impl Banning {
     /// `None` where no layer bans: then nothing of all this costs anything.
-    pub(crate) fn new(limits: &[config::Layer], bans: &Bans) -> Option<Self> {
-        let table = |layer| rule(layer).map(|_| bans.layer(layer.policy.name()));
+    pub(crate) fn new(limits: &[config::Layer], tables: &Tables) -> Option<Self> {
+        let table = |layer| rule(layer).map(|_| tables.bans.layer(layer.policy.name()));
         let layers: Box<[_]> = limits.iter().map(table).collect();
         layers.iter().any(Option::is_some).then_some(Self { layers })
     }
@@ -119,23 +112,5 @@ impl Watched {
                 watched.table.refused(&watched.key);
             }
         }
-    }
-}
-
-/// Forgets bans that are over, and tells the log what has become of all.
-pub(crate) fn sweep(bans: &Bans) {
-    bans.sweep();
-    let events = bans.take_events();
-    for BanEvent { limit, key, kind } in events.list {
-        match kind {
-            BanEventKind::Began { left, rung } => {
-                tracing::warn!(%limit, %key, rung, seconds = ceil_secs(left), "a ban began");
-            }
-            BanEventKind::Ended => tracing::info!(%limit, %key, "a ban ended"),
-            BanEventKind::Lifted => tracing::info!(%limit, %key, "a ban was lifted"),
-        }
-    }
-    if events.dropped > 0 {
-        tracing::warn!(more = events.dropped, "more bans began and ended than the log tells of");
     }
 }

@@ -11,8 +11,8 @@ use std::{
 
 use http::{HeaderMap, Uri};
 use limiter_core::{
-    BanSharing, Bans, Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisOptions,
-    RedisStore, Store, StoreError, Timestamp,
+    Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisOptions, RedisStore,
+    Store, StoreError, Timestamp,
 };
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -61,9 +61,7 @@ pub struct Shared {
     /// Counts in place of a store that is away.
     fallback: Arc<Fallback>,
     /// Who is banned.
-    pub(crate) bans: Arc<Bans>,
-    /// The store that bans are shared in.
-    sharing: Mutex<Option<(Weak<CounterStore>, Arc<BanSharing>)>>,
+    pub(crate) bans: bans::Tables,
     stores: Mutex<Vec<Running>>,
     /// What is known of upstreams that shed.
     gates: Gates,
@@ -89,8 +87,7 @@ impl Shared {
             metrics: Arc::new(Metrics::new(started)),
             connections: Connections::default(),
             fallback: Arc::new(Fallback::new(FALLBACK_KEYS)),
-            bans: Arc::new(Bans::new(Arc::new(clock))),
-            sharing: Mutex::default(),
+            bans: bans::Tables::new(Arc::new(clock)),
             stores: Mutex::default(),
             gates: Gates::default(),
             keys: Mutex::default(),
@@ -187,24 +184,11 @@ impl Shared {
 
     /// Bans by the layers of `snapshot`, which runs from now on, and shares them where its counters are.
     pub(crate) fn apply_bans(&self, snapshot: &Snapshot) {
-        bans::apply(&self.bans, &snapshot.config.limits);
-        let mut sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = |(store, _): &(Weak<_>, _)| std::ptr::eq(store.as_ptr(), Arc::as_ptr(&snapshot.store));
-        if sharing.as_ref().is_some_and(is_same) {
-            return;
-        }
-        // The old one first: it would say that nobody shares any more.
-        *sharing = None;
-        if let CounterStore::Redis(redis) = &*snapshot.store {
-            let shared = Arc::new(redis.share_bans(&self.bans));
-            *sharing = Some((Arc::downgrade(&snapshot.store), shared));
-        }
-    }
-
-    /// Who shares the bans with other gateways, if anybody does.
-    pub(crate) fn ban_sharing(&self) -> Option<Arc<BanSharing>> {
-        let sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
-        sharing.as_ref().map(|(_, sharing)| Arc::clone(sharing))
+        let redis = match &*snapshot.store {
+            CounterStore::Redis(redis) => Some(redis),
+            CounterStore::Memory(_) => None,
+        };
+        self.bans.apply(&snapshot.config.limits, redis);
     }
 
     /// Tells log, metrics, counters and bans that `snapshot` runs from now on.

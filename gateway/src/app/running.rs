@@ -91,9 +91,6 @@ impl Running for Gateway {
     }
 
     fn lift_ban(&self, limit: &str, key: &str) -> Result<bool, StoreError> {
-        match self.shared.ban_sharing() {
-            Some(sharing) => self.shared.control.block_on(sharing.lift(limit, key)),
-            None => Ok(self.shared.bans.lift(limit, key)),
-        }
+        self.shared.bans.lift(limit, key, &self.shared.control)
     }
 }
