@@ -3,7 +3,7 @@
 //! Nothing here is allocated once a [`Descriptor`] has been used a few times: the keys of a request are written over
 //! those of the one before.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, Method, header::ACCESS_CONTROL_REQUEST_METHOD};
 use limiter_core::{Clock, Key, KeyHasher, Part, Policy};
@@ -11,10 +11,11 @@ use limiter_core::{Clock, Key, KeyHasher, Part, Policy};
 use crate::{
     client_addr,
     config::{self, KeyPart, OnMissingKey},
-    jwt::{self, Claims, Tokens, Verifier},
+    jwt::{self, Claims, Verifier},
 };
 
 pub(crate) mod cost;
+mod list;
 mod matcher;
 mod overrides;
 pub(crate) mod settling;
@@ -22,6 +23,8 @@ mod values;
 
 use cost::Cost;
 pub use cost::CostProblem;
+pub use list::Descriptor;
+use list::Scratch;
 use matcher::Matcher;
 use overrides::{Overrides, Terms};
 use settling::Settling;
@@ -110,36 +113,6 @@ pub enum KeyError {
         /// An index into the layers.
         layer: usize,
     },
-}
-
-/// A reusable list of the layers that a request meets: its memory is kept between requests.
-#[derive(Debug, Default)]
-pub struct Descriptor {
-    /// The first `len` are of the current request; the others keep their memory for later ones.
-    applied: Vec<Applied>,
-    len: usize,
-    skipped: Vec<usize>,
-    scratch: Scratch,
-}
-
-/// What the keys of one request are made in.
-#[derive(Default)]
-struct Scratch {
-    /// The client's address as keys have it; empty until a key of this request needs it.
-    ip: String,
-    /// A value that is not in the request as it is counted.
-    value: Vec<u8>,
-    /// Of the request's verified token; `None` until a key needs it.
-    claims: Option<Option<Arc<Claims>>>,
-    /// Tokens of requests before.
-    tokens: Tokens,
-}
-
-impl fmt::Debug for Scratch {
-    /// Values may be secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scratch").finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]
@@ -399,56 +372,6 @@ impl Layer {
     /// Whether it refuses anything: a shadow does not.
     fn is_enforced(&self) -> bool {
         self.policies.first().is_none_or(|policy| policy.role().is_enforced())
-    }
-}
-
-impl Descriptor {
-    /// The layers that apply, in order.
-    #[must_use]
-    pub fn applied(&self) -> &[Applied] {
-        self.applied.get(..self.len).unwrap_or_default()
-    }
-
-    /// The layers that would apply, but for a missing key and `on_missing_key: skip`, or a key that is `unlimited`.
-    #[must_use]
-    pub fn skipped(&self) -> &[usize] {
-        &self.skipped
-    }
-
-    fn clear(&mut self) {
-        self.len = 0;
-        self.skipped.clear();
-        self.scratch.ip.clear();
-        self.scratch.claims = None;
-    }
-
-    /// The entry behind the last, with an empty key.
-    /// Adds the candidate of the layer that was added last, with the same key.
-    fn add_candidate(&mut self, layer: &Layer) {
-        self.next();
-        let Some((last, [candidate, ..])) = self.applied.split_at_mut_checked(self.len) else {
-            return;
-        };
-        if let Some(live) = last.last() {
-            let policy = u32::try_from(layer.policies.len() - 1).unwrap_or_default();
-            candidate.layer = LayerId { policy, ..live.layer };
-            candidate.key.clone_from(&live.key);
-            candidate.cost = live.cost;
-            self.len += 1;
-        }
-    }
-
-    fn next(&mut self) -> (&mut Applied, &mut Scratch) {
-        if self.applied.len() == self.len {
-            self.applied.push(Applied {
-                layer: LayerId::default(),
-                key: Key::new(),
-                cost: 0,
-            });
-        }
-        let next = &mut self.applied[self.len];
-        next.key.clear();
-        (next, &mut self.scratch)
     }
 }
 
