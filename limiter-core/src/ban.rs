@@ -1,7 +1,7 @@
 //! Bans: a key that a layer refused too often is refused outright for a time, before any layer is asked.
 //!
 //! [`Bans`] has a table for each layer that bans ([`LayerBans`]): who is banned, and who was refused how often. A look
-//! into it asks no store. What is counted, and for how long somebody is banned, is the arithmetic of [`record`]. With a
+//! into it asks no store. What is counted, and for how long somebody is banned, is the arithmetic of `record`. With a
 //! store in Redis, [`BanSharing`](crate::BanSharing) tells the other processes, and learns of theirs; without one, or
 //! while it is away, the table decides alone.
 
