@@ -294,3 +294,43 @@ async fn a_new_primary_is_told_what_is_held() {
         || redis_command(sentinels.primary_port(), &["KEYS", "test:slots:*"]).is_ok_and(|keys| keys.texts().is_empty());
     eventually("all slots are free", is_free).await;
 }
+
+/// What the fallback admitted before there ever was a server is kept there, as all else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_fallback_admitted_is_leased_when_there_is_a_server() {
+    let server = RedisServer::start();
+    server.stop();
+    let policy = Arc::new(Policy::new(
+        "slots",
+        Concurrency::new(3, SECOND).unwrap(),
+        OnFailure::Local,
+    ));
+    let fallback = Arc::new(Fallback::new(100));
+    let options = RedisOptions {
+        fallback: Some(Arc::clone(&fallback)),
+        ..RedisOptions::default()
+    };
+    let store = RedisStore::start_with(config(&server), &tokio::runtime::Handle::current(), options).unwrap();
+    let store = Arc::new(store);
+    let limiter = Limiter::new(Arc::<RedisStore>::clone(&store), fallback);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        match limiter.check(&one(&policy)) {
+            Checking::Ready(outcome) => held.push(outcome),
+            Checking::Pending(_) => panic!("there is no server to ask"),
+        }
+    }
+    server.restart();
+    connected(&store).await;
+    let other = RedisStore::start(config(&server), &tokio::runtime::Handle::current()).unwrap();
+    connected(&other).await;
+    for _ in 0..30 {
+        assert!(!is_allowed(&decide(&other, &[(&policy, "k", 1)]).await.unwrap()));
+        tokio::time::sleep(SECOND / 10).await;
+    }
+    drop(held);
+    eventually("all slots are free", || {
+        matches!(server.command(&["EXISTS", "test:slots:co:k"]), RedisReply::Int(0))
+    })
+    .await;
+}

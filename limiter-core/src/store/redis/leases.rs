@@ -42,7 +42,7 @@ const LEAST: Duration = Duration::from_millis(2);
 pub(super) struct Leases {
     holdings: Arc<Holdings>,
     book: Mutex<HashMap<Box<str>, Account>>,
-    /// The shortest lease seen, in µs.
+    /// The shortest lease in the book when it was last looked at, in µs; 0 where there was none. Under the lock of the book.
     shortest: AtomicU64,
     /// Something is to be told, or held, that was not.
     woken: Notify,
@@ -89,7 +89,7 @@ impl Leases {
         Self {
             holdings,
             book: Mutex::default(),
-            shortest: AtomicU64::new(u64::MAX),
+            shortest: AtomicU64::new(0),
             woken: Notify::new(),
         }
     }
@@ -131,10 +131,14 @@ impl Leases {
             account.since = now;
         }
         account.told = account.told.saturating_add(units);
-        let is_first = book.len() == 1;
-        drop(book);
-        let lease = u64::try_from(lease(policy).as_micros()).unwrap_or(u64::MAX);
-        if self.shortest.fetch_min(lease, Ordering::Relaxed) > lease || is_first {
+        self.wake(policy);
+    }
+
+    /// Who keeps the leases looks again, where it would else look too late for one of this policy. Under the lock of the
+    /// book.
+    fn wake(&self, policy: &Policy) {
+        let shortest = self.shortest.load(Ordering::Relaxed);
+        if shortest == 0 || lease_micros(policy) < shortest {
             self.woken.notify_one();
         }
     }
@@ -173,9 +177,7 @@ impl Leases {
         account.is_doubted = true;
         // The next look is soon enough: what is lost is more likely to be thought held than not, and where calls are lost
         // there is little time for more of them.
-        if book.len() == 1 {
-            self.woken.notify_one();
-        }
+        self.wake(policy);
     }
 
     /// What a server thinks is unknown: it was away. Whether there is anything to tell.
@@ -183,6 +185,7 @@ impl Leases {
         self.refresh(now);
         let mut book = self.book();
         book.values_mut().for_each(|account| account.is_doubted = true);
+        self.woken.notify_one();
         !book.is_empty()
     }
 
@@ -228,8 +231,10 @@ impl Leases {
 
     /// How long until something may be due again; `None`: nothing is held.
     fn pause(&self) -> Option<Duration> {
-        let is_empty = self.book().is_empty();
-        (!is_empty).then(|| Duration::from_micros(self.shortest.load(Ordering::Relaxed)) / (2 * RENEWALS))
+        let book = self.book();
+        let shortest = book.values().map(|account| lease_micros(&account.policy)).min();
+        self.shortest.store(shortest.unwrap_or(0), Ordering::Relaxed);
+        shortest.map(|shortest| Duration::from_micros(shortest) / (2 * RENEWALS))
     }
 
     /// Every change is complete before anything could panic.
@@ -300,6 +305,10 @@ fn renew(node: Arc<Node>) {
         sleep(patience).await;
         node.want_alone(false);
     });
+}
+
+fn lease_micros(policy: &Policy) -> u64 {
+    u64::try_from(lease(policy).as_micros()).unwrap_or(u64::MAX)
 }
 
 fn lease(policy: &Policy) -> Duration {
