@@ -59,6 +59,7 @@ mod reload_load;
 mod reload_random;
 mod retry_after;
 mod roles;
+mod scope;
 mod shedding;
 mod soak;
 mod streaming;

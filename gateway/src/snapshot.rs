@@ -12,14 +12,14 @@ use std::{
 use http::{HeaderMap, Uri};
 use limiter_core::{
     Clock, Fallback, Health, Limiter, MemoryStore, MonotonicClock, Policy, RedisConfig, RedisOptions, RedisStore,
-    Store, StoreError, Timestamp,
+    Scope, Store, StoreError, Timestamp,
 };
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::{
     bans::{self, Banning},
-    config::{self, Config},
+    config::{self, Config, Layer},
     cors::Cors,
     descriptor::Layers,
     error::RateLimited,
@@ -33,7 +33,8 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// Counters of the fallback at most, and of what it saw in Redis: as many as a memory store holds by default.
+/// Counters of the fallback at most, of what it saw in Redis, and of layers that are this gateway's alone: as many as a
+/// memory store holds by default.
 const FALLBACK_KEYS: usize = 1_000_000;
 
 /// How long a new Redis store may take to connect before it serves all the same. Requests that came earlier would be
@@ -60,6 +61,8 @@ pub struct Shared {
     pub(crate) connections: Connections,
     /// Counts in place of a store that is away.
     fallback: Arc<Fallback>,
+    /// Counters of layers that are this gateway's alone.
+    own: Arc<MemoryStore>,
     /// Who is banned.
     pub(crate) bans: bans::Tables,
     stores: Mutex<Vec<Running>>,
@@ -87,6 +90,7 @@ impl Shared {
             metrics: Arc::new(Metrics::new(started)),
             connections: Connections::default(),
             fallback: Arc::new(Fallback::new(FALLBACK_KEYS)),
+            own: Arc::new(MemoryStore::new(Arc::new(clock), FALLBACK_KEYS)),
             bans: bans::Tables::new(Arc::new(clock)),
             stores: Mutex::default(),
             gates: Gates::default(),
@@ -157,14 +161,15 @@ impl Shared {
     /// Forgets counters that have expired, a tenth of them a call: traffic does that too, but traffic may cease.
     pub(crate) fn sweep_counters(&self, store: &CounterStore) {
         self.fallback.sweep(FALLBACK_KEYS / 10);
+        self.own.sweep(FALLBACK_KEYS / 10);
         if let Some(memory) = store.memory() {
             memory.sweep(memory.len() / 10 + 1);
         }
     }
 
-    /// Counters of the fallback.
-    pub(crate) fn fallback_len(&self) -> usize {
-        self.fallback.len()
+    /// Counters in memory, beside those of a store there.
+    pub(crate) fn counters_len(&self) -> usize {
+        self.fallback.len() + self.own.len()
     }
 
     /// Who writes the log; a changed `log` reaches it from now on.
@@ -278,8 +283,13 @@ impl CounterStore {
 
     /// A limiter over it. What it refuses costs no call for a while, where refusals stand: several servers give back what
     /// they charged for a request that one of them refused, and memory costs nothing to ask.
-    fn limiter(&self, shared: &Shared) -> Limiter {
-        let limiter = Limiter::new(self.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>);
+    fn limiter(&self, shared: &Shared, layers: &[Layer]) -> Limiter {
+        let mut limiter = Limiter::new(self.as_store(), Arc::clone(&shared.fallback) as Arc<dyn Store>);
+        let is_own = |layer: &Layer| layer.policy.scope() == Scope::Instance;
+        // A store in memory is nobody else's either.
+        if matches!(self, Self::Redis(_)) && layers.iter().any(is_own) {
+            limiter = limiter.with_own(Arc::clone(&shared.own));
+        }
         match self {
             Self::Redis(redis) if !redis.is_cluster() => limiter.repeating_refusals(Arc::new(shared.clock)),
             _ => limiter,
@@ -423,7 +433,7 @@ impl Snapshot {
             router: Router::new(&config.routes),
             banning: Banning::new(&config.limits, &shared.bans),
             layers,
-            limiter: store.limiter(shared),
+            limiter: store.limiter(shared, &config.limits),
             store,
             shedding: Shedding::new(&config, &shared.gates, &shared.metrics, shared.clock.now()),
             metrics: Counted::new(&config, &shared.metrics),

@@ -36,7 +36,7 @@ pub use fallback::{Debt, Fallback};
 pub use held::Held;
 pub use key::{Key, KeyHasher, Part};
 pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
-pub use policy::{OnFailure, Policy, Role};
+pub use policy::{OnFailure, Policy, Role, Scope};
 pub use receipt::Receipt;
 #[cfg(feature = "redis")]
 pub use store::{

@@ -8,12 +8,15 @@ use crate::{
     clock::{Clock, Timestamp},
     decision::{Decision, INLINE_LAYERS, Verdict},
     held::{Held, Keeper},
-    policy::OnFailure,
+    policy::{OnFailure, Scope},
     receipt::Receipt,
     refusals::Refusals,
-    store::{Answer, Ask, OwnedAsks, Partly, Store, StoreError},
+    settlement::Settlement,
+    store::{Answer, Ask, MemoryStore, OwnedAsks, Partly, Store, StoreError},
     turn::{Home, Turn},
 };
+
+mod scoped;
 
 /// Answers "may this pass?": asks the store, and applies each layer's failure policy where the store cannot answer.
 #[derive(Clone, Debug)]
@@ -21,6 +24,8 @@ pub struct Limiter {
     store: Arc<dyn Store>,
     fallback: Arc<dyn Store>,
     refusals: Option<Arc<Refusals>>,
+    /// Counters that are this process's alone.
+    own: Option<Arc<MemoryStore>>,
 }
 
 /// What the limiter says of a request.
@@ -30,6 +35,13 @@ pub enum Outcome {
     Decided(Decision),
     /// The store was not asked: it has just refused the same, and would do so again.
     Repeated {
+        /// For each reading of the decision, the index of its layer among those asked.
+        layers: SmallVec<[usize; INLINE_LAYERS]>,
+        /// A refusal by these layers; the index in it counts them.
+        decision: Decision,
+    },
+    /// The store was not asked: a layer that this process counts for itself refuses.
+    Refused {
         /// For each reading of the decision, the index of its layer among those asked.
         layers: SmallVec<[usize; INLINE_LAYERS]>,
         /// A refusal by these layers; the index in it counts them.
@@ -96,6 +108,7 @@ impl Limiter {
             store,
             fallback,
             refusals: None,
+            own: None,
         }
     }
 
@@ -110,9 +123,24 @@ impl Limiter {
         }
     }
 
+    /// The same, with a store for the layers whose [scope](crate::Scope) is this process. Without, they are asked like all
+    /// others.
+    #[must_use]
+    pub fn with_own(self, own: Arc<MemoryStore>) -> Self {
+        let own = Some(own);
+        Self { own, ..self }
+    }
+
     /// Decides one request: its layers in order, as one step, all or nothing. A request without layers is allowed.
     #[must_use]
     pub fn check(&self, asks: &[Ask<'_>]) -> Checking {
+        match &self.own {
+            None => self.check_shared(asks),
+            Some(own) => scoped::check(self, own, asks),
+        }
+    }
+
+    fn check_shared(&self, asks: &[Ask<'_>]) -> Checking {
         if asks.is_empty() {
             return Checking::Ready(Outcome::Decided(Decision::unlimited()));
         }
@@ -183,11 +211,25 @@ impl Limiter {
     /// on its receipt.
     pub fn leave(&self, turn: Turn) {
         let (shared, local) = turn.into_claims();
-        if !shared.is_empty() {
-            self.store.settle(shared);
-        }
+        self.settle_at_home(shared);
         if !local.is_empty() {
             self.fallback.settle(local);
+        }
+    }
+
+    /// Settles where it was decided, if not by the fallback.
+    fn settle_at_home(&self, settlements: Vec<Settlement>) {
+        let (ours, shared): (Vec<_>, Vec<_>) = match &self.own {
+            None => (Vec::new(), settlements),
+            Some(_) => (settlements.into_iter()).partition(|settlement| settlement.policy.scope() == Scope::Instance),
+        };
+        if let Some(own) = &self.own
+            && !ours.is_empty()
+        {
+            own.settle(ours);
+        }
+        if !shared.is_empty() {
+            self.store.settle(shared);
         }
     }
 
@@ -211,9 +253,7 @@ impl Limiter {
         if !local.is_empty() {
             shared.append(&mut self.fallback.settle_charged(local));
         }
-        if !shared.is_empty() {
-            self.store.settle(shared);
-        }
+        self.settle_at_home(shared);
     }
 
     /// The store could not answer, or not for all layers.

@@ -40,6 +40,16 @@ impl Role {
     }
 }
 
+/// Who counts together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// All processes that share the store.
+    #[default]
+    Cluster,
+    /// This process alone, in memory, where the limiter [has a store](crate::Limiter::with_own) for that.
+    Instance,
+}
+
 /// One layer: a name, how it counts, and what happens without its store.
 ///
 /// The name is the identity: counters follow it when the other fields change.
@@ -50,6 +60,7 @@ pub struct Policy {
     on_failure: OnFailure,
     role: Role,
     gives_back: bool,
+    scope: Scope,
     /// `name:tag:`, the name escaped, which begins the name of every counter of this policy.
     key_prefix: Box<str>,
 }
@@ -66,6 +77,7 @@ impl Policy {
             on_failure,
             role: Role::default(),
             gives_back: false,
+            scope: Scope::default(),
             key_prefix,
         }
     }
@@ -108,6 +120,12 @@ impl Policy {
         Self { gives_back, ..self }
     }
 
+    /// The same policy, counted by these. Its counters there are others.
+    #[must_use]
+    pub fn with_scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
+    }
+
     /// The same policy with other parameters of its algorithm, for some of its counters: those are named as ever.
     #[must_use]
     pub fn with_algorithm(&self, algorithm: impl Into<Algorithm>) -> Self {
@@ -139,6 +157,12 @@ impl Policy {
     #[must_use]
     pub fn on_failure(&self) -> OnFailure {
         self.on_failure
+    }
+
+    /// Who counts together.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// What its word counts for.

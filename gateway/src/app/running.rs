@@ -64,7 +64,7 @@ impl Running for Gateway {
             available: upstream.endpoints.len() as u64,
             ejected: 0,
         };
-        let counters = self.shared.fallback_len() + snapshot.store.memory().map_or(0, |memory| memory.len());
+        let counters = self.shared.counters_len() + snapshot.store.memory().map_or(0, |memory| memory.len());
         Gauges {
             store: Some(snapshot.store.health()),
             live_gateways: snapshot.store.live_gateways(),

@@ -7,7 +7,7 @@ mod tests;
 
 use std::time::Duration;
 
-use limiter_core::{Algorithm, OnFailure};
+use limiter_core::{Algorithm, OnFailure, Scope};
 
 use super::{
     Config, Cost, KeyPart, Layer, Store,
@@ -53,7 +53,8 @@ fn trusted_proxies(raw: &raw::Config, config: &Config, cx: &mut Context<'_>) {
 }
 
 fn open_for_all(raw: &raw::Config, config: &Config, cx: &mut Context<'_>) {
-    let is_open = |layer: &Layer| layer.policy.on_failure() == OnFailure::Open;
+    let is_open =
+        |layer: &Layer| layer.policy.on_failure() == OnFailure::Open && layer.policy.scope() == Scope::Cluster;
     if matches!(config.store, Store::Redis(_)) && !config.limits.is_empty() && config.limits.iter().all(is_open) {
         let place = Place::Root.key("store");
         let place = place.key("redis");

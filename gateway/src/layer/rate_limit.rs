@@ -141,6 +141,12 @@ impl Check {
                 let shared = fact.layers.len();
                 judge(fact, shared, &self.watched, snapshot, tried)
             }
+            Outcome::Refused { layers, decision } => {
+                let layers = (layers.iter()).filter_map(|&at| self.layers.get(at).copied()).collect();
+                let fact = RateLimited { layers, decision, at };
+                let shared = fact.layers.len();
+                judge(fact, shared, &self.watched, snapshot, tried)
+            }
             Outcome::Fallback { error, decision } => {
                 let (fact, shared) = fallback(&self.layers, error, decision, at, snapshot)?;
                 judge(fact, shared, &self.watched, snapshot, tried)

@@ -110,7 +110,9 @@ fn judge(requests: &[Request], exact: bool) -> Result<(), TestCaseError> {
                     prop_assert!(is_true, "{reading:?}, {asked:?}");
                 }
             }
-            Outcome::Fallback { .. } => return Err(TestCaseError::fail("the store is there")),
+            Outcome::Fallback { .. } | Outcome::Refused { .. } => {
+                return Err(TestCaseError::fail("the store is there, and all of it"));
+            }
         }
     }
     Ok(())

@@ -122,6 +122,11 @@ impl MemoryStore {
 
     /// Decides a request as [`Store::decide`] does: this store always answers, and at once.
     pub fn decide_now(&self, asks: &[Ask<'_>]) -> Decision {
+        self.decide_at(asks).0
+    }
+
+    /// As [`MemoryStore::decide_now`]; and when it was charged.
+    pub(crate) fn decide_at(&self, asks: &[Ask<'_>]) -> (Decision, Timestamp) {
         debug_assert!(are_distinct(asks), "two asks name the same counter: {asks:?}");
         let (mut layers, mut fingerprints) = (PerLayer::new(), PerLayer::new());
         for ask in asks {
@@ -133,7 +138,12 @@ impl MemoryStore {
             });
             fingerprints.push(self.secret.fingerprint(ask.policy.key_prefix(), ask.key));
         }
-        self.decide_by(&layers, &fingerprints, |counters, now| decide(&layers, counters, now))
+        let mut at = Timestamp::from_micros(0);
+        let decision = self.decide_by(&layers, &fingerprints, |counters, now| {
+            at = now;
+            decide(&layers, counters, now)
+        });
+        (decision, at)
     }
 
     /// Decides a request by `decide`, which gets its layers' counters, settled, and may change them even where it

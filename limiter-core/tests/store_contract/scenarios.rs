@@ -439,7 +439,7 @@ async fn who_leaves_a_queue_gives_the_last_turn_back_and_no_other() {
             match outcome {
                 Outcome::Decided(decision) => decision.turn,
                 Outcome::Fallback { error, .. } => panic!("{error}"),
-                Outcome::Repeated { .. } => panic!("it remembers nothing"),
+                Outcome::Repeated { .. } | Outcome::Refused { .. } => panic!("it asks the store, always"),
             }
         };
         assert!(enter().await.is_none(), "the first leaves at once");

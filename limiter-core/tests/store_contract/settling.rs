@@ -35,7 +35,7 @@ pub(super) async fn check(limiter: &Limiter, layers: &[(&Arc<Policy>, u64)]) -> 
     match outcome {
         Outcome::Decided(decision) => decision,
         Outcome::Fallback { error, .. } => panic!("{error}"),
-        Outcome::Repeated { .. } => panic!("it remembers nothing"),
+        Outcome::Repeated { .. } | Outcome::Refused { .. } => panic!("it asks the store, always"),
     }
 }
 

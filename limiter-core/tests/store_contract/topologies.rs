@@ -283,7 +283,7 @@ async fn turns_in_several_slots_of_a_cluster_are_one_turn() {
         match outcome {
             Outcome::Decided(decision) => decision,
             Outcome::Fallback { error, .. } => panic!("{error}"),
-            Outcome::Repeated { .. } => panic!("it remembers nothing"),
+            Outcome::Repeated { .. } | Outcome::Refused { .. } => panic!("it asks the store, always"),
         }
     };
     assert_eq!(enter().await.turn, None);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use limiter_core::{OnFailure, Policy};
+use limiter_core::{OnFailure, Policy, Scope};
 
 use super::{
     super::{
@@ -95,10 +95,18 @@ fn layer(
     let rejection = rejection(&place.key("rejection"), &raw.rejection, &around.upstreams, cx);
     let ban = ban(&place.key("ban"), &raw.ban, cx);
     unbuilt(place, raw, cx);
+    let scopes = [("cluster", Scope::Cluster), ("instance", Scope::Instance)];
+    let scope = cx.word(&place.key("scope"), &raw.scope, &scopes);
+    if scope == Some(Scope::Instance) && raw.on_store_failure.is_present() {
+        let message = "the layer is counted in memory, whatever the store does: this has no effect";
+        cx.warn(&place.key("on_store_failure"), message);
+    }
     let charge = charge(place, raw, cx);
     let policy = algorithm.zip(charge.as_ref()).map(|(algorithm, (role, statuses))| {
         let on_failure = on_store_failure.unwrap_or(around.on_failure);
-        let policy = Policy::new(name.unwrap_or_default(), algorithm, on_failure).with_role(*role);
+        let policy = Policy::new(name.unwrap_or_default(), algorithm, on_failure)
+            .with_role(*role)
+            .with_scope(scope.unwrap_or_default());
         if !statuses.is_empty() || matches!(cost, Some(Cost::Response { .. })) {
             return policy.giving_back();
         }
@@ -158,5 +166,4 @@ fn candidate(
 /// Keys of which only the default is built.
 fn unbuilt(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
     cx.only(&place.key("precision"), &raw.precision, "exact", &["leased"]);
-    cx.only(&place.key("scope"), &raw.scope, "cluster", &["instance"]);
 }

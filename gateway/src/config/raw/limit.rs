@@ -35,8 +35,9 @@ mapping! {
         mode: Word { words: &["enforce", "shadow"], default: "enforce", example: "shadow" },
         /// `exact` is the one value that this version has.
         precision: Word { words: &["exact"], default: "exact", example: "exact" },
-        /// Who counts together: `cluster`, all gateways that share the store, is the one value that this version has.
-        scope: Word { words: &["cluster"], default: "cluster", example: "cluster" },
+        /// Who counts together: all gateways that share the store (`cluster`), or each gateway for itself, in memory
+        /// (`instance`).
+        scope: Word { words: &["cluster", "instance"], default: "cluster", example: "instance" },
         /// In place of the store's `on_failure`.
         on_store_failure: Word { words: &["local", "open", "closed"], otherwise: "the store's", example: "open" },
         /// `allowed`: a refused request costs nothing. `all`: it is charged where it was checked, with what is left at

@@ -185,6 +185,15 @@ fn nothing_limited_without_redis() {
         format!("1:16: store.redis: {open}")
     );
     assert_eq!(with(", on_failure: open", ", on_store_failure: local"), "");
+    assert_eq!(
+        with(", on_failure: open", ", scope: instance"),
+        "",
+        "one is counted here"
+    );
+    assert_eq!(
+        with("", ", scope: instance, on_store_failure: open"),
+        "4:93: limits[1].on_store_failure: the layer is counted in memory, whatever the store does: this has no effect"
+    );
     assert_eq!(with("", ""), "");
 }
 

@@ -1,0 +1,238 @@
+//! Layers that this process counts for itself ([`Scope::Instance`]), beside those that a store counts for all.
+//!
+//! Ours are asked first, for that costs nothing, and charged. Where one refuses, the store is not asked, but for what is to
+//! be charged by refusals too. Else the others are asked as if they were alone; where one of them refuses, ours get back what
+//! they were charged. Until that is known, ours may refuse another request early; they never let one pass too many. A
+//! request that is given up meanwhile gets it back too.
+
+use std::{mem, sync::Arc};
+
+use smallvec::SmallVec;
+
+use super::{Checking, FallbackDecision, Layers, Limiter, Outcome, claim};
+use crate::{
+    clock::Timestamp,
+    decision::{Decision, INLINE_LAYERS, Verdict},
+    held::{Held, Keeper},
+    policy::{Role, Scope},
+    receipt::Receipt,
+    settlement::{Change, Settlement},
+    store::{Ask, MemoryStore, OwnedAsks, Store as _},
+    turn::{Home, Turn},
+};
+
+type Asks<'a> = SmallVec<[Ask<'a>; INLINE_LAYERS]>;
+
+/// As [`Limiter::check`], where some layers are those of `own`.
+pub(super) fn check(limiter: &Limiter, own: &Arc<MemoryStore>, asks: &[Ask<'_>]) -> Checking {
+    let is_ours = |at: &usize| asks[*at].policy.scope() == Scope::Instance;
+    let (ours, shared): (Layers, Layers) = (0..asks.len()).partition(is_ours);
+    if ours.is_empty() {
+        return limiter.check_shared(asks);
+    }
+    let pick = |layers: &Layers| layers.iter().map(|&at| asks[at].clone()).collect::<Asks<'_>>();
+    let our_asks = pick(&ours);
+    let (mut decision, at) = own.decide_at(&our_asks);
+    claim(&mut decision, &our_asks, Home::Store);
+    Held::claim(&mut decision, &our_asks, || Keeper::Store(Arc::clone(own) as _));
+    if shared.is_empty() {
+        return Checking::Ready(Outcome::Decided(decision));
+    }
+    if let Verdict::Denied { by, .. } = decision.verdict {
+        let is_charged = |at: &usize| *at < ours[by] && asks[*at].policy.role() == Role::ChargedAlways;
+        let charged: Layers = shared.iter().copied().filter(is_charged).collect();
+        if charged.is_empty() {
+            let layers = ours;
+            return Checking::Ready(Outcome::Refused { layers, decision });
+        }
+        let answer = limiter.check_shared(&pick(&charged));
+        return then(answer, move |outcome| refused((ours, decision), &charged, outcome));
+    }
+    let taken = Taken {
+        store: Arc::clone(own),
+        asks: our_asks.iter().collect(),
+        layers: ours,
+        at,
+        decision: Some(decision),
+    };
+    let answer = limiter.check_shared(&pick(&shared));
+    then(answer, move |outcome| together(taken, &shared, outcome))
+}
+
+fn then(answer: Checking, outcome: impl FnOnce(Outcome) -> Outcome + Send + 'static) -> Checking {
+    match answer {
+        Checking::Ready(answer) => Checking::Ready(outcome(answer)),
+        Checking::Pending(answer) => Checking::Pending(Box::pin(async move { outcome(answer.await) })),
+    }
+}
+
+/// What our layers were charged, until it is known whether the others have room as well. Dropped, it goes back.
+#[derive(Debug)]
+struct Taken {
+    store: Arc<MemoryStore>,
+    asks: OwnedAsks,
+    /// Indices of these among all that were asked.
+    layers: Layers,
+    /// When.
+    at: Timestamp,
+    /// Over these; there until one of the methods has taken it.
+    decision: Option<Decision>,
+}
+
+impl Taken {
+    /// The request passes.
+    fn keep(&mut self) -> Decision {
+        self.decision.take().unwrap_or_else(Decision::unlimited)
+    }
+
+    /// The request is refused, by the layer `by` of all that were asked: gives back what only admitted ones are charged.
+    fn give_back(&mut self, by: usize) -> Decision {
+        let mut decision = self.keep();
+        let mut settlements = Vec::new();
+        let asks = self.asks.asks();
+        for ((ask, reading), layer) in asks.iter().zip(&mut decision.readings).zip(&self.layers) {
+            let stays = ask.policy.role() == Role::ChargedAlways && *layer < by;
+            if stays || reading.taken == 0 {
+                continue;
+            }
+            let units = mem::take(&mut reading.taken);
+            let algorithm = ask.policy.algorithm();
+            // What is held goes back by itself, and places in a queue only where nobody stands behind.
+            if !algorithm.holds() && !algorithm.has_turns() {
+                let change = Change::GiveBack { units, at: self.at };
+                settlements.push(Settlement::new(Arc::clone(ask.policy), ask.key, change));
+                reading.remaining = (reading.remaining + units).min(algorithm.limit());
+            }
+        }
+        if let Some(turn) = decision.turn.take() {
+            settlements.extend(turn.into_claims().0);
+        }
+        (decision.receipt, decision.held) = (None, None);
+        self.store.settle(settlements);
+        decision
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.decision.is_some() {
+            self.give_back(0);
+        }
+    }
+}
+
+/// Our layers have room; this is said of the others, `shared`.
+fn together(mut taken: Taken, shared: &Layers, outcome: Outcome) -> Outcome {
+    let to_all = |layers: Layers| layers.iter().map(|&at| shared[at]).collect::<Layers>();
+    match outcome {
+        Outcome::Decided(decision) => Outcome::Decided(merged(&mut taken, shared, decision)),
+        Outcome::Repeated { layers, decision } => {
+            let layers = to_all(layers);
+            if let Verdict::Denied { by, .. } = decision.verdict {
+                taken.give_back(layers[by]);
+            }
+            Outcome::Repeated { layers, decision }
+        }
+        Outcome::Refused { layers, decision } => Outcome::Refused { layers, decision },
+        Outcome::Fallback { error, decision } => {
+            let decision = match decision {
+                FallbackDecision::Closed { by } => {
+                    let by = shared[by];
+                    taken.give_back(by);
+                    FallbackDecision::Closed { by }
+                }
+                FallbackDecision::Local {
+                    layers,
+                    shared: by_store,
+                    decision,
+                } => without_store(&mut taken, shared, (to_all(layers), by_store, decision)),
+            };
+            Outcome::Fallback { error, decision }
+        }
+    }
+}
+
+/// One decision over all layers, in order.
+fn merged(taken: &mut Taken, shared: &Layers, mut theirs: Decision) -> Decision {
+    let mut ours = match &mut theirs.verdict {
+        Verdict::Allowed => taken.keep(),
+        Verdict::Denied { by, .. } => {
+            *by = shared[*by];
+            taken.give_back(*by)
+        }
+    };
+    let (mut our_layers, mut their_readings) = (taken.layers.iter().peekable(), theirs.readings.drain(..));
+    let mut our_readings = ours.readings.drain(..);
+    let readings = (0..taken.layers.len() + shared.len()).filter_map(|at| match our_layers.next_if_eq(&&at) {
+        Some(_) => our_readings.next(),
+        None => their_readings.next(),
+    });
+    let readings = readings.collect();
+    drop((our_readings, their_readings));
+    join(&mut theirs, ours, &taken.layers, shared);
+    theirs.readings = readings;
+    theirs
+}
+
+/// A decision in which failure policies had a say: of the layers that it is over, ours come first, for they were not decided
+/// by any.
+fn without_store(
+    taken: &mut Taken,
+    shared: &Layers,
+    (layers, by_store, mut theirs): (Layers, usize, Decision),
+) -> FallbackDecision {
+    let mut ours = match &mut theirs.verdict {
+        Verdict::Allowed => taken.keep(),
+        Verdict::Denied { by, .. } => {
+            let ours = taken.give_back(layers[*by]);
+            *by += taken.layers.len();
+            ours
+        }
+    };
+    let mut readings = mem::take(&mut ours.readings);
+    readings.append(&mut theirs.readings);
+    join(&mut theirs, ours, &taken.layers, shared);
+    theirs.readings = readings;
+    FallbackDecision::Local {
+        layers: taken.layers.iter().copied().chain(layers).collect(),
+        shared: taken.layers.len() + by_store,
+        decision: theirs,
+    }
+}
+
+/// Adds to `theirs` what a request has of `ours` afterwards. From now on, indices are those of all layers.
+fn join(theirs: &mut Decision, ours: Decision, our_layers: &Layers, their_layers: &Layers) {
+    let receipt = theirs.receipt.take();
+    Receipt::join(&mut theirs.receipt, receipt, their_layers);
+    Receipt::join(&mut theirs.receipt, ours.receipt, our_layers);
+    Turn::merge(&mut theirs.turn, ours.turn);
+    Held::join(&mut theirs.held, ours.held);
+}
+
+/// One of `ours` refuses; this is said of the layers before it that are charged by refusals too.
+fn refused((ours, decision): (Layers, Decision), charged: &Layers, outcome: Outcome) -> Outcome {
+    let (Outcome::Decided(mut theirs), Verdict::Denied { by, wait }) = (outcome, decision.verdict) else {
+        let layers = ours;
+        return Outcome::Refused { layers, decision };
+    };
+    theirs.verdict = match theirs.verdict {
+        Verdict::Allowed => Verdict::Denied {
+            by: charged.len() + by,
+            wait,
+        },
+        Verdict::Denied { by, wait: theirs } => Verdict::Denied {
+            by,
+            wait: theirs.max(wait),
+        },
+    };
+    theirs.readings.extend(decision.readings);
+    // What it was charged stays charged, and it waits for nothing.
+    (theirs.turn, theirs.receipt, theirs.held) = (None, None, None);
+    Outcome::Refused {
+        layers: charged.iter().copied().chain(ours).collect(),
+        decision: theirs,
+    }
+}
+
+#[cfg(test)]
+mod tests;
