@@ -13,11 +13,11 @@ use super::{Checking, FallbackDecision, Layers, Limiter, Outcome, claim};
 use crate::{
     clock::Timestamp,
     decision::{Decision, INLINE_LAYERS, Verdict},
-    held::{Held, Keeper},
+    held::Held,
     policy::{Role, Scope},
     receipt::Receipt,
     settlement::{Change, Settlement},
-    store::{Ask, MemoryStore, OwnedAsks, Store as _},
+    store::{Ask, MemoryStore, OwnedAsks, Store},
     turn::{Home, Turn},
 };
 
@@ -33,8 +33,8 @@ pub(super) fn check(limiter: &Limiter, own: &Arc<MemoryStore>, asks: &[Ask<'_>])
     let pick = |layers: &Layers| layers.iter().map(|&at| asks[at].clone()).collect::<Asks<'_>>();
     let our_asks = pick(&ours);
     let (mut decision, at) = own.decide_at(&our_asks);
-    claim(&mut decision, &our_asks, Home::Store);
-    Held::claim(&mut decision, &our_asks, || Keeper::Store(Arc::clone(own) as _));
+    let home: Arc<dyn Store> = Arc::clone(own) as _;
+    claim(&mut decision, &our_asks, Home::Store, &home);
     if shared.is_empty() {
         return Checking::Ready(Outcome::Decided(decision));
     }
