@@ -47,6 +47,34 @@ async fn a_counter_holds_the_sum_of_what_the_answers_said() {
     }
 }
 
+/// Many at once over both gateways: settlements share calls with decisions, and with each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sum_is_exact_under_load() {
+    const REQUESTS: usize = 2_000;
+    let (origin, redis) = (origin().await, Redis::start().await);
+    let limit = 50_000;
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowLog] {
+        let parameters = algorithm.parameters(limit, "1d");
+        let layer = format!("{{name: l, key: global, cost: {{response_header: x-used, estimate: 5}}, {parameters}}}");
+        let settings = Settings::forwarding_to(&origin)
+            .limit(&layer)
+            .counting_in(&redis, &format!("load{}", algorithm.short()));
+        let gateways = [
+            Gateway::with(&settings).start().await,
+            Gateway::with(&settings).start().await,
+        ];
+        let crowd = Crowd::of(24).to(&addresses(&gateways));
+        let tally = crowd
+            .send(REQUESTS, |number| get(&format!("/?used={}", number % 11)))
+            .await;
+        tally.expect(REQUESTS, 0, "all have room");
+        let used: usize = (0..REQUESTS).map(|number| number % 11).sum();
+        let left = i64::try_from(limit).unwrap() - i64::try_from(used).unwrap();
+        let probe = get("/?used=0");
+        finds_left(&gateways[0], &probe, left, &format!("{algorithm:?}")).await;
+    }
+}
+
 #[tokio::test]
 async fn an_answer_is_passed_on_as_it_was_and_may_cost_more_than_there_is() {
     let origin = origin().await;
