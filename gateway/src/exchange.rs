@@ -96,7 +96,7 @@ impl Exchange {
         Box::new(Self {
             in_flight: InFlight::enter(conn, is_http2, config.server.idle_timeout),
             started: worker.now(),
-            request_id: request_id(worker, headers.get(&X_REQUEST_ID).filter(|_| peer_is_trusted)),
+            request_id: request_id(worker, peer_is_trusted.then(|| headers.get(&X_REQUEST_ID)).flatten()),
             client: client_addr::client_addr(conn.peer, headers, &config.client_ip),
             peer_is_trusted,
             is_grpc: headers.get(CONTENT_TYPE).is_some_and(grpc),

@@ -6,11 +6,12 @@
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri,
     header::{
-        CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-        TRAILER, TRANSFER_ENCODING, UPGRADE,
+        CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+        TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
     },
     uri::PathAndQuery,
 };
+use smallvec::SmallVec;
 
 pub(crate) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -113,7 +114,7 @@ pub(crate) fn request(headers: &mut HeaderMap, edit: Edit<'_>) {
     if !edit.peer_is_trusted || !headers.contains_key(&X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO.clone(), HeaderValue::from_static("http"));
     }
-    let forwarded_for = match headers.contains_key(&X_FORWARDED_FOR) && edit.peer_is_trusted {
+    let forwarded_for = match edit.peer_is_trusted && headers.contains_key(&X_FORWARDED_FOR) {
         true => joined(headers, &X_FORWARDED_FOR, b", ", Some(edit.forwarded_for)),
         false => edit.forwarded_for.clone(),
     };
@@ -192,11 +193,15 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, found: Found) {
 }
 
 fn strip_connection(headers: &mut HeaderMap) {
-    let lines: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
-    headers.remove(CONNECTION);
+    let Entry::Occupied(connection) = headers.entry(CONNECTION) else {
+        return;
+    };
+    let (_, lines) = connection.remove_entry_mult();
+    let lines: SmallVec<[HeaderValue; 2]> = lines.collect();
+    // Host is ours to set, and no client may take it out of the message. The others name no field, or one that goes anyway.
+    let stays: [&[u8]; 3] = [b"host", b"keep-alive", b"close"];
     for token in lines.iter().flat_map(tokens) {
-        // Host is ours to set, and no client may take it out of the message.
-        if !token.eq_ignore_ascii_case(b"host")
+        if !stays.iter().any(|stays| token.eq_ignore_ascii_case(stays))
             && let Ok(name) = HeaderName::from_bytes(token)
         {
             headers.remove(name);
