@@ -167,28 +167,25 @@ async fn hold_again_and_again(
     }
 }
 
-/// Answers are lost, with all that they say: never are more held than may be, and at last none.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_cut_no_more_are_held_and_none_is_left() {
+/// Answers are lost, with all that they say: never are more held than may be, and at last none. The server gets into
+/// `trouble` ten times; its stores wait for an answer no longer than `timeout`.
+async fn survives(timeout: Duration, trouble: impl Fn(&RedisServer)) {
     let server = RedisServer::start();
     let policy = at_once("slots", 5);
-    let stores: Vec<Arc<RedisStore>> = (0..2)
-        .map(|_| Arc::new(RedisStore::start(config(&server), &tokio::runtime::Handle::current()).unwrap()))
-        .collect();
-    let (runs, held) = (
-        Arc::new(AtomicBool::new(true)),
-        Arc::new([(); 3].map(|()| AtomicUsize::new(0))),
-    );
+    let config = RedisConfig {
+        timeout,
+        ..config(&server)
+    };
+    let store = |_| RedisStore::start(config.clone(), &tokio::runtime::Handle::current()).unwrap();
+    let stores: Vec<Arc<RedisStore>> = (0..2).map(store).map(Arc::new).collect();
+    let runs = Arc::new(AtomicBool::new(true));
+    let held = Arc::new([(); 3].map(|()| AtomicUsize::new(0)));
     let clients: Vec<_> = (0..24)
         .map(|number| {
             let store: Arc<dyn Store> = Arc::<RedisStore>::clone(&stores[number % 2]);
             let limiter = Limiter::new(Arc::clone(&store), store);
-            tokio::spawn(hold_again_and_again(
-                limiter,
-                Arc::clone(&policy),
-                Arc::clone(&runs),
-                Arc::clone(&held),
-            ))
+            let (policy, runs, held) = (Arc::clone(&policy), Arc::clone(&runs), Arc::clone(&held));
+            tokio::spawn(hold_again_and_again(limiter, policy, runs, held))
         })
         .collect();
     for _ in 0..10 {
@@ -197,7 +194,7 @@ async fn whatever_is_cut_no_more_are_held_and_none_is_left() {
         }
         let before = held[2].load(Ordering::Relaxed);
         eventually("slots are taken", || held[2].load(Ordering::Relaxed) > before + 40).await;
-        drop(server.command(&["CLIENT", "KILL", "TYPE", "normal"]));
+        trouble(&server);
     }
     runs.store(false, Ordering::Relaxed);
     for client in clients {
@@ -206,6 +203,24 @@ async fn whatever_is_cut_no_more_are_held_and_none_is_left() {
     assert_eq!(held[1].load(Ordering::SeqCst), 5, "at most, and that many");
     eventually("all slots are free", || {
         matches!(server.command(&["EXISTS", "test:slots:co:k"]), RedisReply::Int(0))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_cut_no_more_are_held_and_none_is_left() {
+    survives(2 * SECOND, |server| {
+        drop(server.command(&["CLIENT", "KILL", "TYPE", "normal"]))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_late_no_more_are_held_and_none_is_left() {
+    survives(SECOND / 20, |server| {
+        server.pause();
+        std::thread::sleep(Duration::from_millis(fastrand::u64(40..200)));
+        server.resume();
     })
     .await;
 }
