@@ -169,7 +169,7 @@ async fn hold_again_and_again(
 
 /// Answers are lost, with all that they say: never are more held than may be, and at last none. The server gets into
 /// `trouble` ten times; its stores wait for an answer no longer than `timeout`.
-async fn survives(timeout: Duration, trouble: impl Fn(&RedisServer)) {
+async fn survives(timeout: Duration, trouble: impl AsyncFn(&RedisServer)) {
     let server = RedisServer::start();
     let policy = at_once("slots", 5);
     let config = RedisConfig {
@@ -194,7 +194,7 @@ async fn survives(timeout: Duration, trouble: impl Fn(&RedisServer)) {
         }
         let before = held[2].load(Ordering::Relaxed);
         eventually("slots are taken", || held[2].load(Ordering::Relaxed) > before + 40).await;
-        trouble(&server);
+        trouble(&server).await;
     }
     runs.store(false, Ordering::Relaxed);
     for client in clients {
@@ -209,7 +209,7 @@ async fn survives(timeout: Duration, trouble: impl Fn(&RedisServer)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_is_cut_no_more_are_held_and_none_is_left() {
-    survives(2 * SECOND, |server| {
+    survives(2 * SECOND, async |server| {
         drop(server.command(&["CLIENT", "KILL", "TYPE", "normal"]))
     })
     .await;
@@ -217,9 +217,9 @@ async fn whatever_is_cut_no_more_are_held_and_none_is_left() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_is_late_no_more_are_held_and_none_is_left() {
-    survives(SECOND / 20, |server| {
+    survives(SECOND / 20, async |server| {
         server.pause();
-        std::thread::sleep(Duration::from_millis(fastrand::u64(40..200)));
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(40..200))).await;
         server.resume();
     })
     .await;
