@@ -1,7 +1,10 @@
 //! Costs that the request or its answer says, and charges that depend on the status of the answer: in memory, in Redis over
 //! two gateways, and alone while Redis is away.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde_json::json;
 use tokio::sync::Notify;

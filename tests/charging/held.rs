@@ -2,44 +2,62 @@
 
 use super::*;
 
-/// An upstream that holds every request to `/held` until it is told to go on.
+/// An upstream that holds each request with a `held` in its query until that one is told to go on.
 struct Holding {
     origin: crate::support::Origin,
+    /// By the number that a held request bears.
+    signals: Arc<Mutex<Vec<Arc<Notify>>>>,
+}
+
+/// A request that waits for its answer.
+struct Held {
+    connection: Raw,
     go_on: Arc<Notify>,
 }
 
 impl Holding {
     async fn start() -> Self {
-        let (origin, go_on) = (crate::support::Origin::start().await, Arc::new(Notify::new()));
-        let signal = Arc::clone(&go_on);
+        let (origin, signals) = (crate::support::Origin::start().await, Arc::<Mutex<Vec<_>>>::default());
+        let known = Arc::clone(&signals);
         origin.answers(move |seen| {
             let answer = answer(&seen.target);
-            if seen.target.starts_with("/held") {
-                vec![Step::Wait(Arc::clone(&signal)), answer]
-            } else {
-                vec![answer]
+            match parameter(&seen.target, "held") {
+                Some(number) => {
+                    let signal: &Arc<Notify> = &known.lock().unwrap()[number.parse::<usize>().unwrap()];
+                    vec![Step::Wait(Arc::clone(signal)), answer]
+                }
+                None => vec![answer],
             }
         });
-        Self { origin, go_on }
+        Self { origin, signals }
     }
 
     fn behind(&self, layer: &str) -> Settings {
         Settings::forwarding_to(&self.origin).limit(layer)
     }
 
-    /// Sends a request that waits for its answer.
-    async fn send(&self, gateway: &Gateway, target: &str) -> Raw {
-        let before = self.origin.executed();
+    /// Sends a request with this query, and waits until it is held.
+    async fn send(&self, gateway: &Gateway, query: &str) -> Held {
+        let go_on = Arc::new(Notify::new());
+        let number = {
+            let mut signals = self.signals.lock().unwrap();
+            signals.push(Arc::clone(&go_on));
+            signals.len() - 1
+        };
+        let target = format!("/?held={number}&{query}");
         let mut connection = Raw::connect(gateway.address()).await;
-        connection.send(get(target).to_bytes()).await.unwrap();
-        self.origin.has_executed(before + 1).await;
-        connection
+        connection.send(get(&target).to_bytes()).await.unwrap();
+        let is_held = || async { self.origin.executed_target(&target) == 1 };
+        wait_for(DEADLINE, "a request at the origin", is_held).await;
+        Held { connection, go_on }
     }
+}
 
-    /// Lets one be answered.
-    async fn release(&self, mut connection: Raw) -> Response {
+impl Held {
+    /// Lets it be answered.
+    async fn release(mut self) -> Response {
         self.go_on.notify_one();
-        connection.response_to("GET").await.unwrap()
+        self.connection.response_to("GET").await.unwrap()
     }
 }
 
@@ -60,17 +78,13 @@ async fn a_burst_does_not_pass_before_its_answers_are_there() {
             let what = format!("{algorithm:?} {store}");
             let mut held = Vec::new();
             for number in 0..3 {
-                held.push(
-                    holding
-                        .send(&gateways[number % gateways.len()], "/held?status=200")
-                        .await,
-                );
+                held.push(holding.send(&gateways[number % gateways.len()], "status=200").await);
             }
             for gateway in &gateways {
                 assert!(gateway.client().get("/").await.denied(), "{what}");
             }
             for connection in held {
-                assert!(holding.release(connection).await.passed());
+                assert!(connection.release().await.passed());
             }
             finds_left(&gateways[0], &get("/"), 3, &what).await;
         }
@@ -84,7 +98,7 @@ async fn a_client_that_leaves_keeps_the_estimate_but_is_no_failed_login() {
     let status = format!("{{name: l, key: global, charge: {{status: 200}}, cost: 10, {parameters}}}");
     for (layer, left) in [(used(Algorithm::SlidingWindowCounter), 90), (status, 100)] {
         for (store, gateways, _redis) in everywhere(&holding.behind(&layer)).await {
-            drop(holding.send(&gateways[0], "/held").await);
+            drop(holding.send(&gateways[0], "n=1").await);
             finds_left(&gateways[0], &get("/?used=0&status=204"), left, store).await;
         }
     }
@@ -147,12 +161,11 @@ async fn an_answer_that_comes_while_redis_is_away_is_settled_afterwards() {
         until_nothing_is_lost(async || {
             let mut outage = Outage::begin(&holding.behind(&used(algorithm))).await;
             let (more, less) = (
-                holding.send(&outage.gateway, "/held?used=25").await,
-                holding.send(&outage.gateway, "/held?used=3").await,
+                holding.send(&outage.gateway, "used=25").await,
+                holding.send(&outage.gateway, "used=3").await,
             );
             outage.freeze().await;
-            // Who is answered first, is up to the upstream.
-            let (one, other) = tokio::join!(holding.release(more), holding.release(less));
+            let (one, other) = tokio::join!(more.release(), less.release());
             assert!(one.passed() && other.passed());
             outage.thaw().await;
             outage.leaves(100 - 28, &format!("{algorithm:?}")).await
@@ -171,11 +184,11 @@ async fn what_passed_without_redis_is_settled_with_its_debt_or_after_it() {
             for target in ["/?used=15", "/?used=2"] {
                 assert!(outage.gateway.client().get(target).await.passed(), "{algorithm:?}");
             }
-            let late = holding.send(&outage.gateway, "/held?used=30").await;
+            let late = holding.send(&outage.gateway, "used=30").await;
             outage.thaw().await;
             // The debt of 27 is there.
             let is_told = outage.leaves(100 - 27, &format!("{algorithm:?}")).await;
-            assert!(holding.release(late).await.passed());
+            assert!(late.release().await.passed());
             is_told && outage.leaves(100 - 47, &format!("{algorithm:?}, late")).await
         })
         .await;
@@ -191,8 +204,8 @@ async fn a_reload_in_between_settles_what_was_charged() {
             let gateway = &gateways[0];
             let before = gateway.status().await["config"]["version"].as_i64().unwrap();
             let (more, less) = (
-                holding.send(gateway, "/held?used=25").await,
-                holding.send(gateway, "/held?used=3").await,
+                holding.send(gateway, "used=25").await,
+                holding.send(gateway, "used=3").await,
             );
             let parameters = algorithm.parameters(200, "1d");
             let changed =
@@ -201,7 +214,7 @@ async fn a_reload_in_between_settles_what_was_charged() {
             let yaml = yaml.replace(&used(algorithm), &changed);
             gateway.write(crate::support::Way::Rename, &yaml).await;
             gateway.status_says("/config/version", before + 1).await;
-            tokio::join!(holding.release(more), holding.release(less));
+            tokio::join!(more.release(), less.release());
             finds_left(gateway, &get("/?used=0"), 200 - 28, &format!("{algorithm:?} {store}")).await;
         }
     }
