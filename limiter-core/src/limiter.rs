@@ -113,8 +113,8 @@ impl Limiter {
     }
 
     /// The same, with a memory for what its store refuses: until the wait that was told is over, and for a second at most,
-    /// the same counter refuses as much or more without asking. Not for a store that takes back what it charged: one of
-    /// several servers.
+    /// the same counter refuses as much again without asking. Not for a store that takes back what it charged: one of several
+    /// servers.
     #[must_use]
     pub fn repeating_refusals(self, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -144,6 +144,12 @@ impl Limiter {
         if asks.is_empty() {
             return Checking::Ready(Outcome::Decided(Decision::unlimited()));
         }
+        let asked = self.refusals.as_ref().map_or(Timestamp::MAX, |refusals| refusals.now());
+        if let Some(refusals) = &self.refusals
+            && let Some((layers, decision)) = refusals.repeat(asks, asked)
+        {
+            return Checking::Ready(Outcome::Repeated { layers, decision });
+        }
         let mut held = None;
         if let Some((layers, decision)) = self.fallback.hold_back(asks, &mut held) {
             return Checking::Ready(Outcome::Fallback {
@@ -154,12 +160,6 @@ impl Limiter {
                     decision,
                 },
             });
-        }
-        let asked = self.refusals.as_ref().map_or(Timestamp::MAX, |refusals| refusals.now());
-        if let Some(refusals) = &self.refusals
-            && let Some((layers, decision)) = refusals.repeat(asks, asked)
-        {
-            return Checking::Ready(Outcome::Repeated { layers, decision });
         }
         match self.store.decide(asks) {
             Answer::Ready(Ok(mut decision)) => {
