@@ -7,7 +7,7 @@ mod tests;
 
 use std::time::Duration;
 
-use limiter_core::{Algorithm, OnFailure, Scope};
+use limiter_core::{Algorithm, OnFailure, Scope, algorithm::TokenBucket};
 
 use super::{
     Config, Cost, KeyPart, Layer, Store,
@@ -106,6 +106,7 @@ fn quota(item: &Place<'_>, raw: &raw::Limit, layer: &Layer, cx: &mut Context<'_>
                 );
                 cx.warn(&item.key(key), message);
             }
+            never_warm(item, bucket, cx);
         }
         Algorithm::SlidingWindowLog(_) if layer.policy.algorithm().limit() > LARGE_LOG => {
             let limit = layer.policy.algorithm().limit();
@@ -115,6 +116,16 @@ fn quota(item: &Place<'_>, raw: &raw::Limit, layer: &Layer, cx: &mut Context<'_>
             cx.warn(&item.key("limit"), message);
         }
         _ => {}
+    }
+}
+
+/// Tells of a bucket whose tokens come so slowly that it is cold before each.
+fn never_warm(item: &Place<'_>, bucket: &TokenBucket, cx: &mut Context<'_>) {
+    let (rate, warm_up) = (bucket.rate(), bucket.warm_up());
+    let is_slower = rate.per.as_nanos() > warm_up.as_nanos().saturating_mul(u128::from(rate.units));
+    if is_slower && !warm_up.is_zero() {
+        let message = "is less than the time of a token: a key is cold again before the next, and never warm";
+        cx.warn(&item.key("warm_up"), message);
     }
 }
 

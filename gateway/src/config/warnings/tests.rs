@@ -117,6 +117,11 @@ fn quotas() {
     for (quota, expected) in [
         ("algorithm: token_bucket, rate: 100/s", ""),
         ("algorithm: token_bucket, rate: 5/h", ""),
+        ("algorithm: token_bucket, rate: 5/h, warm_up: 12m", ""),
+        (
+            "algorithm: token_bucket, rate: 5/h, warm_up: 11m",
+            "warm_up: is less than the time of a token: ",
+        ),
         (
             "algorithm: token_bucket, rate: 100/s, burst: 99",
             "burst: 99 pass at once, but 100 in a second: ",
