@@ -58,7 +58,7 @@ impl Patient {
         target.to_owned()
     }
 
-    /// Sends a request that the origin takes in.
+    /// Sends a request until the origin takes it in: what others gave back a moment ago may not be known yet.
     async fn holds(&self, address: SocketAddr, kind: &str) -> Flight {
         let signal = Arc::new(Notify::new());
         let target = {
@@ -67,14 +67,17 @@ impl Patient {
             signals.insert(target.clone(), Arc::clone(&signal));
             target
         };
-        let mut client = Raw::connect(address).await;
-        let request = get(&target).header("x-user-id", "alice");
-        client.send(request.to_bytes()).await.unwrap();
-        wait_for(DEADLINE, &format!("{target} at the origin"), || async {
-            self.origin.executed_target(&target) == 1
-        })
-        .await;
-        Flight { client, signal }
+        let what = format!("{target} at the origin");
+        let is_there = || async { self.origin.executed_target(&target) == 1 };
+        loop {
+            let mut client = Raw::connect(address).await;
+            let request = get(&target).header("x-user-id", "alice");
+            client.send(request.to_bytes()).await.unwrap();
+            tokio::select! {
+                () = wait_for(DEADLINE, &what, is_there) => return Flight { client, signal },
+                refused = client.read_until(" 429 ") => refused.unwrap(),
+            }
+        }
     }
 }
 
@@ -268,4 +271,34 @@ async fn a_request_over_http_2_holds_its_slot_too() {
         flight.abort();
     }
     has_room(&[gateway.address()]).await;
+}
+
+#[tokio::test]
+async fn a_layer_of_one_gateway_has_slots_of_its_own() {
+    let (patient, redis) = (Patient::start().await, Redis::start().await);
+    let settings = Settings::forwarding_to(&patient.origin)
+        .counting_in(&redis, "own")
+        .limit("{name: own, key: global, algorithm: concurrency, limit: 1, scope: instance}")
+        .limit("{name: all, key: global, algorithm: concurrency, limit: 2}");
+    let gateways = [
+        Gateway::with(&settings).start().await,
+        Gateway::with(&settings).start().await,
+        Gateway::with(&settings).start().await,
+    ];
+    let refused_by = async |gateway: &Gateway| {
+        let refused = at_once(gateway.address()).await;
+        assert!(refused.denied(), "{refused:?}");
+        refused.json()["violated-policies"][0].as_str().unwrap().to_owned()
+    };
+    let first = patient.holds(gateways[0].address(), "/hold").await;
+    assert_eq!(refused_by(&gateways[0]).await, "own");
+    let second = patient.holds(gateways[1].address(), "/hold").await;
+    for _ in 0..3 {
+        assert_eq!(refused_by(&gateways[2]).await, "all");
+    }
+    assert!(first.land().await.passed());
+    // What the shared layer refused has taken none of the third's own.
+    let third = patient.holds(gateways[2].address(), "/hold").await;
+    assert!(second.land().await.passed() && third.land().await.passed());
+    has_room(&gateways.each_ref().map(Gateway::address)).await;
 }
