@@ -8,6 +8,16 @@ use crate::support::{DEADLINE, FIVE, Gateway, Redis, Settings, Tally, get, wait_
 
 const LIMIT: u64 = 40;
 
+/// The five algorithms in `redis`, and `local` without it.
+fn settings(redis: &Redis, limit: u64) -> Settings {
+    Settings::answering()
+        .store(&format!(
+            "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
+            redis.address()
+        ))
+        .five_limits("header:x-user-id", limit, "1d")
+}
+
 /// Waits until every one of so many gateways has said twice that it lives, and so knows of all others.
 async fn know_of_each_other(redis: &Redis, gateways: i64) {
     let mut since = "-inf".to_owned();
@@ -46,12 +56,7 @@ async fn passed_by_both([one, two]: &[Gateway; 2], user: &str, requests: usize) 
 #[tokio::test]
 async fn gateways_share_what_was_left_and_charge_it_afterwards() {
     let redis = Redis::start().await;
-    let settings = Settings::answering()
-        .store(&format!(
-            "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
-            redis.address()
-        ))
-        .five_limits("header:x-user-id", LIMIT, "1d");
+    let settings = settings(&redis, LIMIT);
     let gateways = [
         Gateway::with(&settings).start().await,
         Gateway::with(&settings).start().await,
@@ -98,12 +103,7 @@ async fn gateways_share_what_was_left_and_charge_it_afterwards() {
 #[tokio::test]
 async fn a_gateway_alone_goes_on_where_redis_was() {
     let redis = Redis::start().await;
-    let settings = Settings::answering()
-        .store(&format!(
-            "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
-            redis.address()
-        ))
-        .five_limits("header:x-user-id", LIMIT, "1d");
+    let settings = settings(&redis, LIMIT);
     let gateway = Gateway::with(&settings).start().await;
     gateway.status_says("/store/state", "connected").await;
     assert_eq!(passed(&gateway, "alice", 33).await, [33; 5]);
@@ -122,12 +122,7 @@ async fn a_gateway_alone_goes_on_where_redis_was() {
 #[tokio::test]
 async fn what_passed_before_the_end_is_charged_or_told_of() {
     let redis = Redis::start().await;
-    let settings = Settings::answering()
-        .store(&format!(
-            "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
-            redis.address()
-        ))
-        .five_limits("header:x-user-id", LIMIT, "1d");
+    let settings = settings(&redis, LIMIT);
     let mut gateway = Gateway::with(&settings).start().await;
     gateway.status_says("/store/state", "connected").await;
     redis.freeze();
@@ -150,20 +145,12 @@ async fn what_passed_before_the_end_is_charged_or_told_of() {
 #[tokio::test]
 async fn what_passed_before_a_reload_is_charged_after_it() {
     let redis = Redis::start().await;
-    let settings = |limit: u64| {
-        Settings::answering()
-            .store(&format!(
-                "{{redis: {{url: \"redis://{}/0\", timeout: 1s, on_failure: local}}}}",
-                redis.address()
-            ))
-            .five_limits("header:x-user-id", limit, "1d")
-    };
-    let gateway = Gateway::with(&settings(LIMIT)).start().await;
+    let gateway = Gateway::with(&settings(&redis, LIMIT)).start().await;
     gateway.status_says("/store/state", "connected").await;
     redis.freeze();
     assert_eq!(passed(&gateway, "alice", 30).await, [30; 5]);
     // No request meets the new layers before Redis is back.
-    gateway.write_by_rename(&settings(LIMIT + 2));
+    gateway.write_by_rename(&settings(&redis, LIMIT + 2));
     gateway.status_says("/config/version", 2).await;
     redis.thaw();
     gateway.status_says("/store/state", "connected").await;

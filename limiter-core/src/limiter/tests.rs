@@ -5,9 +5,9 @@ use crate::{
     algorithm::{Align, FixedWindow},
     clock::Timestamp,
     decision::{Reading, Verdict, Wait},
-    policy::Policy,
+    policy::{OnFailure, Policy},
     settlement::{Change, Settlement},
-    store::Health,
+    store::{Health, Partly},
     test_util::ManualClock,
 };
 
