@@ -40,7 +40,7 @@ pub enum Outcome {
     Repeated {
         /// For each reading of the decision, the index of its layer among those asked.
         layers: SmallVec<[usize; INLINE_LAYERS]>,
-        /// A refusal by these layers; the index in it counts them.
+        /// Over these layers, of which some refuse; the index in it counts them.
         decision: Decision,
     },
     /// The store was not asked: a layer that this process counts for itself refuses.

@@ -135,7 +135,9 @@ impl Check {
             Outcome::Repeated { layers, decision } => {
                 let layers = (layers.iter()).filter_map(|&at| self.layers.get(at).copied()).collect();
                 let fact = RateLimited { layers, decision, at };
-                for metrics in (fact.layers.iter()).filter_map(|layer| snapshot.metrics.limits.get(layer.index())) {
+                let repeated = fact.layers.iter().zip(&fact.decision.readings);
+                let repeated = repeated.filter(|(_, reading)| !reading.fits);
+                for metrics in repeated.filter_map(|(layer, _)| snapshot.metrics.limits.get(layer.index())) {
                     metrics.record_repeated();
                 }
                 let shared = fact.layers.len();

@@ -127,10 +127,7 @@ fn together(mut taken: Taken, shared: &Layers, outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Decided(decision) => Outcome::Decided(merged(&mut taken, shared, decision)),
         Outcome::Repeated { layers, decision } => {
-            let layers = to_all(layers);
-            if let Verdict::Denied { by, .. } = decision.verdict {
-                taken.give_back(layers[by]);
-            }
+            let (layers, decision) = ours_first(&mut taken, shared, (to_all(layers), decision));
             Outcome::Repeated { layers, decision }
         }
         Outcome::Refused { layers, decision } => Outcome::Refused { layers, decision },
@@ -145,7 +142,14 @@ fn together(mut taken: Taken, shared: &Layers, outcome: Outcome) -> Outcome {
                     layers,
                     shared: by_store,
                     decision,
-                } => without_store(&mut taken, shared, (to_all(layers), by_store, decision)),
+                } => {
+                    let (layers, decision) = ours_first(&mut taken, shared, (to_all(layers), decision));
+                    FallbackDecision::Local {
+                        layers,
+                        shared: taken.layers.len() + by_store,
+                        decision,
+                    }
+                }
             };
             Outcome::Fallback { error, decision }
         }
@@ -174,13 +178,8 @@ fn merged(taken: &mut Taken, shared: &Layers, mut theirs: Decision) -> Decision 
     theirs
 }
 
-/// A decision in which failure policies had a say: of the layers that it is over, ours come first, for they were not decided
-/// by any.
-fn without_store(
-    taken: &mut Taken,
-    shared: &Layers,
-    (layers, by_store, mut theirs): (Layers, usize, Decision),
-) -> FallbackDecision {
+/// A decision over ours, and over those of the others that had a say, and these layers.
+fn ours_first(taken: &mut Taken, shared: &Layers, (layers, mut theirs): (Layers, Decision)) -> (Layers, Decision) {
     let mut ours = match &mut theirs.verdict {
         Verdict::Allowed => taken.keep(),
         Verdict::Denied { by, .. } => {
@@ -193,11 +192,7 @@ fn without_store(
     readings.append(&mut theirs.readings);
     join(&mut theirs, ours, &taken.layers, shared);
     theirs.readings = readings;
-    FallbackDecision::Local {
-        layers: taken.layers.iter().copied().chain(layers).collect(),
-        shared: taken.layers.len() + by_store,
-        decision: theirs,
-    }
+    (taken.layers.iter().copied().chain(layers).collect(), theirs)
 }
 
 /// Adds to `theirs` what a request has of `ours` afterwards. From now on, indices are those of all layers.

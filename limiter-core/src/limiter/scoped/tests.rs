@@ -295,3 +295,21 @@ async fn what_a_request_costs_after_all_is_settled_where_it_was_charged() {
         (6, 6)
     );
 }
+
+#[tokio::test]
+async fn a_refusal_that_is_repeated_costs_ours_nothing_either() {
+    let world = world(false);
+    let clock = Arc::new(ManualClock::new(NOON));
+    let limiter = world.limiter.clone().repeating_refusals(clock);
+    let world = World { limiter, ..world };
+    let layers = [ours("a", 5), shared("b", 1), ours("c", 5)];
+    world.decided(&layers).await;
+    world.decided(&layers).await;
+    let Outcome::Repeated { layers: told, decision } = world.ask(&layers).await else {
+        panic!()
+    };
+    assert_eq!(told[..], [0, 2, 1]);
+    assert!(matches!(decision.verdict, Verdict::Denied { by: 2, .. }));
+    assert_eq!(remaining(&decision), [4, 4, 0]);
+    assert_eq!((left(&world.own, &layers[0]), left(&world.own, &layers[2])), (4, 4));
+}
