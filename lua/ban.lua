@@ -196,10 +196,12 @@ for i = 2, #KEYS do
     if offended(state, rule, value, time) then
       changed(key, write(key, state, rule))
     end
-  elseif call('UNLINK', key) > 0 then
+  else
+    call('UNLINK', key)
     if state.till and state.till > now then
       lifted = lifted + 1
     end
+    -- Told even where nothing is known of it here: a gateway may know of a ban that was lost here.
     changed(key, 0)
   end
 end
@@ -221,7 +223,7 @@ end
 
 -- The reply: when the log was begun, its newest version, the one read up to, bans lifted, then of each change since: the key, and for how long
 -- it is banned from now, its rung, and the length of the ban; empty texts where there is none.
-local reply = {text(-begun), text(version), text(version), text(lifted)}
+local reply = {text(math.abs(begun)), text(version), text(version), text(lifted)}
 if version > since then
   local list = call('ZRANGE', log, '(' .. text(since), '+inf', 'BYSCORE', 'LIMIT', 0, page, 'WITHSCORES')
   for i = 1, #list, 2 do

@@ -283,7 +283,10 @@ async fn who_offends_again_is_banned_for_longer() {
             bans(&gateway).await.is_empty()
         })
         .await;
+        // At once: the sweep has not been there yet.
         assert_eq!(course(&gateway, "alice", 3).await, "ddb");
+        logs(&gateway, "rung=2").await;
+        assert_eq!(gateway.log().matches("a ban ended").count(), 1, "{}", gateway.log());
         let left = bans(&gateway).await[0]["seconds_left"].as_u64().unwrap();
         assert!((590..=600).contains(&left), "{left}");
     }

@@ -1,12 +1,12 @@
 //! Bans where Redis is away, fails over, or is a cluster.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use limiter_core::test_util::{RedisCluster, RedisSentinels};
 
 use crate::{
     bans::{answering, ask, course, is_banned, knows_of, two},
-    support::{Gateway, Redis, Settings, redis::aside},
+    support::{Gateway, Redis, Settings, pause, redis::aside},
 };
 
 /// Bans that are known stay; new ones are made alone, and are those of all when Redis is back.
@@ -38,6 +38,40 @@ async fn bans_go_on_while_redis_is_away() {
     }
     assert_eq!(two.ask_admin("DELETE", "/api/bans/user/alice").await.status, 204);
     knows_of(&one, 1).await;
+}
+
+/// Nothing is on record yet, and refusals are told four times a second.
+#[tokio::test]
+async fn in_an_empty_redis_a_refusal_counts_once() {
+    let redis = Redis::start().await;
+    let settings = answering("{after: 4, within: 1m, for: 10m}").counting_in(&redis, "gw");
+    let [one, two] = two(&settings).await;
+    assert_eq!(course(&one, "alice", 3).await, "pdd");
+    pause(Duration::from_secs(2)).await;
+    let tally = redis.command(&["GET", "gw:~{bans}:user:alice"]).await;
+    // No ban, and then times and how many refusals each.
+    let counts = tally.text().unwrap().split(' ').skip(3).skip(1).step_by(2);
+    assert_eq!(counts.map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), 2);
+    assert_eq!(one.ask_admin("DELETE", "/api/bans/user/nobody").await.status, 404);
+    assert_eq!(course(&two, "alice", 2).await, "dd");
+    knows_of(&one, 1).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_was_emptied_is_told_of_the_bans() {
+    let redis = Redis::start().await;
+    let settings = answering("{after: 1, within: 1m, for: 10m}").counting_in(&redis, "gw");
+    let [one, two] = two(&settings).await;
+    assert_eq!(course(&one, "alice", 3).await, "pdb");
+    knows_of(&two, 1).await;
+    redis.command(&["FLUSHALL"]).await;
+    let three = Gateway::with(&settings).start().await;
+    knows_of(&three, 1).await;
+    redis.command(&["FLUSHALL"]).await;
+    assert_eq!(two.ask_admin("DELETE", "/api/bans/user/alice").await.status, 204);
+    for gateway in [&one, &two, &three] {
+        knows_of(gateway, 0).await;
+    }
 }
 
 /// 503 is no refusal of the key.

@@ -28,6 +28,14 @@ pub(crate) struct Served {
     pub(crate) length: Duration,
 }
 
+impl Served {
+    /// When it began.
+    pub(super) fn began(&self) -> Timestamp {
+        let length = u64::try_from(self.length.as_micros()).unwrap_or(u64::MAX);
+        Timestamp::from_micros(self.until.as_micros().saturating_sub(length))
+    }
+}
+
 impl Record {
     /// How long its ban lasts yet. `None`: it is not banned.
     pub(crate) fn left(&self, now: Timestamp) -> Option<Duration> {

@@ -6,6 +6,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use hashbrown::HashMap;
@@ -17,6 +18,9 @@ use crate::clock::Timestamp;
 pub(super) const KEYS_MAX: usize = 6_250;
 /// So many go at once where there is no room: a look at all of them for each that comes would be dear.
 const EVICTED: usize = KEYS_MAX / 16;
+
+/// Gateways know of a moment to within this.
+const APART: Duration = Duration::from_millis(100);
 
 /// Keys, and how many of them are banned: to be read without the lock.
 #[derive(Debug, Default)]
@@ -37,10 +41,21 @@ pub(super) struct Keys {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) record: Record,
-    /// Whether it counts as banned, and its end is still to be told.
-    pub(super) is_banned: bool,
+    /// It counts as banned, until then: its end is still to be told.
+    pub(super) banned_until: Option<Timestamp>,
     #[cfg(feature = "redis")]
     pub(super) unsent: super::shared::Unsent,
+}
+
+/// A ban, beside what was told of the key before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// It was not banned.
+    First,
+    /// It was, and that ban has ended, which nobody was told yet.
+    Next,
+    /// It is the same ban, or a longer one in its place.
+    GoesOn,
 }
 
 /// The lock, which counts the banned when it is let go.
@@ -85,20 +100,25 @@ impl Locked<'_> {
         self.keys.entries.entry_ref(key).or_default()
     }
 
-    /// Counts a key that is banned now. Whether it was not before.
-    pub(super) fn begin(&mut self, key: &str) -> bool {
-        let entry = self.keys.entries.get_mut(key);
-        let is_new = entry.is_some_and(|entry| !std::mem::replace(&mut entry.is_banned, true));
-        if is_new {
-            self.banned.fetch_add(1, Ordering::Relaxed);
+    /// Counts a key that is banned from `began` to `until`.
+    pub(super) fn begin(&mut self, key: &str, began: Timestamp, until: Timestamp) -> Begun {
+        let Some(entry) = self.keys.entries.get_mut(key) else {
+            return Begun::GoesOn;
+        };
+        match entry.banned_until.replace(until) {
+            None => {
+                self.banned.fetch_add(1, Ordering::Relaxed);
+                Begun::First
+            }
+            Some(before) if until > before && began.plus(APART) >= before => Begun::Next,
+            Some(_) => Begun::GoesOn,
         }
-        is_new
     }
 
     /// Takes a key out.
     pub(super) fn remove(&mut self, key: &str) -> Option<Entry> {
         let entry = self.keys.entries.remove(key)?;
-        if entry.is_banned {
+        if entry.banned_until.is_some() {
             self.banned.fetch_sub(1, Ordering::Relaxed);
         }
         Some(entry)
@@ -108,8 +128,8 @@ impl Locked<'_> {
     pub(super) fn sweep(&mut self, rule: &BanRule, now: Timestamp) -> Vec<Box<str>> {
         let mut ended = Vec::new();
         self.keys.entries.retain(|key, entry| {
-            if entry.is_banned && entry.record.left(now).is_none() {
-                entry.is_banned = false;
+            if entry.banned_until.is_some() && entry.record.left(now).is_none() {
+                entry.banned_until = None;
                 ended.push(key.as_str().into());
             }
             entry.record.forget_at(rule) > now
@@ -141,7 +161,7 @@ impl Locked<'_> {
         self.keys.entries.retain(|_, entry| {
             let goes = left > 0 && rank(entry) <= last;
             left -= usize::from(goes);
-            if goes && entry.is_banned {
+            if goes && entry.banned_until.is_some() {
                 banned.fetch_sub(1, Ordering::Relaxed);
             }
             !goes

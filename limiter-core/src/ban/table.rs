@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Ban, BanEventKind, BanRule, Hub,
-    shard::{Locked, Shard},
+    shard::{Begun, Locked, Shard},
 };
 use crate::clock::Timestamp;
 
@@ -75,9 +75,12 @@ impl LayerBans {
     pub(super) fn begin(&self, shard: &mut Locked<'_>, key: &str, now: Timestamp) {
         let record = shard.get(key).map(|entry| &entry.record);
         let ban = record.and_then(|record| record.left(now).zip(record.ban));
-        if let Some((left, ban)) = ban
-            && shard.begin(key)
-        {
+        let Some((left, ban)) = ban else { return };
+        let begun = shard.begin(key, ban.began(), ban.until);
+        if begun == Begun::Next {
+            self.hub.tell(&self.name, key, BanEventKind::Ended);
+        }
+        if begun != Begun::GoesOn {
             let rung = ban.rung + 1;
             self.hub.tell(&self.name, key, BanEventKind::Began { left, rung });
         }

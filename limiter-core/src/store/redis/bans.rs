@@ -171,8 +171,10 @@ impl Link {
                 }
             };
             let Some(told) = self.read(&reply, self.bans.time()) else {
-                debug!(server = %node.address, "an answer about bans came too late, or cannot be read");
-                return self.bans.put_back(&news, true);
+                let was_late = is_late(&reply);
+                debug!(server = %node.address, was_late, "an answer about bans came too late, or cannot be read");
+                // What was read there was counted there, whatever is wrong with the answer.
+                return self.bans.put_back(&news, was_late);
             };
             let is_all = told.changes.len() < PAGE && news.len() < NEWS_MAX;
             // It was started empty, or a replica that was behind took its place.
@@ -212,13 +214,9 @@ impl Link {
         format!("{}:{}:{}", self.log, policy::escape(&news.limit), news.key)
     }
 
-    /// `None` where it cannot be read.
+    /// `None` where it came too late, or cannot be read.
     fn read<'a>(&self, reply: &'a Resp3Frame, now: Timestamp) -> Option<Told<'a>> {
         let all = items(reply)?.iter().map(text).collect::<Option<Vec<_>>>()?;
-        if all.is_empty() {
-            // Too late: nothing was done. The next call asks again.
-            return None;
-        }
         let (head, changes) = all.split_at_checked(4)?;
         let number = |text: &str| text.parse::<u64>().ok();
         let change = |change: &[&'a str]| {
@@ -243,6 +241,11 @@ impl Link {
             changes: changes.chunks(4).filter_map(change).collect(),
         })
     }
+}
+
+/// Whether the call came too late: nothing was done. The next one asks again.
+fn is_late(reply: &Resp3Frame) -> bool {
+    items(reply).is_some_and(<[_]>::is_empty)
 }
 
 /// The arguments of the script, as lua/README.md has them.

@@ -142,11 +142,10 @@ impl World {
                     (changes, changes)
                 }
                 _ => {
-                    let was_there = known.is_some();
                     applied.lifted += u64::from(record.left(now).is_some());
-                    self.seen[4] += u32::from(was_there);
+                    self.seen[4] += u32::from(known.is_some());
                     self.known.remove(&key);
-                    (false, was_there)
+                    (false, true)
                 }
             };
             if writes && let Some(rule) = &news.rule {
