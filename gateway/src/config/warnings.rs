@@ -33,7 +33,7 @@ pub(super) fn find(raw: &raw::Config, config: &Config, cx: &mut Context<'_>) {
         let place = limits.item(i, list.is_list);
         quota(&place, raw, layer, cx);
         dear(&place, layer, cx);
-        shared_ban(&place, layer, cx);
+        doubtful_ban(&place, layer, cx);
         if !config.routes.is_empty() {
             reachable(&place.key("match"), raw, layer, &mut routes, cx);
         }
@@ -79,11 +79,16 @@ fn dear(item: &Place<'_>, layer: &Layer, cx: &mut Context<'_>) {
     }
 }
 
-/// Tells of bans that one client brings on all.
-fn shared_ban(item: &Place<'_>, layer: &Layer, cx: &mut Context<'_>) {
+/// Tells of bans that nobody gets, or that one client brings on all.
+fn doubtful_ban(item: &Place<'_>, layer: &Layer, cx: &mut Context<'_>) {
     let is_everybodys =
         |part: &KeyPart| matches!(part, KeyPart::Global | KeyPart::Route | KeyPart::Method | KeyPart::Host);
-    if layer.ban.is_some() && layer.key.iter().all(is_everybodys) {
+    if layer.ban.is_some() && !layer.policy.role().is_enforced() {
+        cx.warn(
+            &item.key("ban"),
+            "a shadow refuses nothing, so it bans nobody: this has no effect",
+        );
+    } else if layer.ban.is_some() && layer.key.iter().all(is_everybodys) {
         let message = "clients share this key: one that is refused too often shuts all of them out";
         cx.warn(&item.key("ban"), message);
     }

@@ -261,7 +261,7 @@ fn priorities_that_order_nothing() {
 }
 
 #[test]
-fn bans_that_one_client_brings_on_all() {
+fn bans_that_nobody_gets_or_that_one_client_brings_on_all() {
     let ban = |key: &str| {
         told(&format!(
             "limits: [{{name: a, key: {key}, algorithm: token_bucket, rate: 5/s, ban: {{after: 1, within: 1s, for: 1s}}}}]\n"
@@ -274,4 +274,9 @@ fn bans_that_one_client_brings_on_all() {
     for key in ["ip", "[global, ip]", "path", "'header:x-user-id'"] {
         assert_eq!(ban(key), "", "{key}");
     }
+    let shadow = ban("ip, mode: shadow");
+    assert!(
+        shadow.ends_with("limits[0].ban: a shadow refuses nothing, so it bans nobody: this has no effect"),
+        "{shadow}"
+    );
 }
