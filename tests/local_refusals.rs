@@ -34,8 +34,8 @@ async fn a_flood_costs_redis_a_call_a_second() {
         let repeated = client.repeat(300, &request).await;
         let seconds = began.elapsed().as_secs() + 1;
         let made = calls(&redis).await - before;
-        // A decision and a heartbeat a second, and what was on its way.
-        assert!(made <= 2 * seconds + 2, "{algorithm:?}: {made} calls in {seconds} s");
+        // A decision and a heartbeat a second, and five decisions until they are so far apart.
+        assert!(made <= 2 * seconds + 6, "{algorithm:?}: {made} calls in {seconds} s");
         let from_memory = gateway.metric("gateway_local_refusals_total", &[]).await - repeated_before;
         assert!(from_memory >= 290.0, "{algorithm:?}: {from_memory} from memory");
         for answer in &repeated {

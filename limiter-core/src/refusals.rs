@@ -2,9 +2,11 @@
 //!
 //! A counter that had no room for so many units has none for as many until the wait that the store told is over: whatever
 //! happens meanwhile only makes it longer. So nothing is refused that the store would let pass, as long as time passes
-//! here as it does there, to within a thousandth. A refusal is remembered for a second at most: so much later a server
-//! whose clock was set forward is believed. More units than were refused would be refused as well, but have to wait
-//! longer, by how much only the store can tell.
+//! here as it does there, to within a thousandth. What else may happen there has to be found out: a clock is set forward, a
+//! key is deleted by hand. So a refusal is remembered for 50 ms at first, for twice as long each time that the store was asked
+//! in vain, and never for more than a second.
+//!
+//! More units than were refused would be refused as well, but have to wait longer, by how much only the store can tell.
 
 use std::{
     sync::{
@@ -25,6 +27,8 @@ use crate::{
     store::Ask,
 };
 
+/// A refusal is repeated for so long at first, and twice as long each time that the store says it again.
+const FIRST: Duration = Duration::from_millis(50);
 /// A refusal is repeated for so long at most.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Clocks run apart by less than this part of the time.
@@ -49,6 +53,8 @@ pub(crate) struct Refusals {
 struct Refusal {
     /// A counter, and the units that did not fit.
     units: Fingerprint,
+    /// So long it is repeated, if the wait is not shorter.
+    span: Duration,
     /// Until then they cannot fit.
     until: Timestamp,
     /// From then on they fit, if nobody is charged before.
@@ -123,10 +129,11 @@ impl Refusals {
                 && ask.policy.refuses_for_good()
             {
                 // It was decided in between: at the earliest, and at the latest.
-                let until = asked.plus(wait.saturating_sub(wait / DRIFT).min(LONGEST));
-                self.keep(Refusal {
+                let sure = wait.saturating_sub(wait / DRIFT);
+                self.keep(asked, |span| Refusal {
                     units: self.units(ask),
-                    until,
+                    span,
+                    until: asked.plus(sure.min(span)),
                     fits_at: now.plus(wait),
                     remaining: reading.remaining,
                 });
@@ -134,24 +141,37 @@ impl Refusals {
         }
     }
 
-    fn keep(&self, refusal: Refusal) {
-        let units = refusal.units;
+    /// Keeps a refusal that was asked for at `asked`, which is made for a span.
+    fn keep(&self, asked: Timestamp, refusal: impl Fn(Duration) -> Refusal) {
+        let first = refusal(FIRST);
+        let units = first.units;
         let mut shard = self.shard(units);
-        match shard.find_mut(units.hash(), |known| known.units == units) {
-            // Of two that were asked about at the same time, the later answer says more.
-            Some(known) => *known = refusal,
+        let kept = match shard.find_mut(units.hash(), |known| known.units == units) {
+            // Asked for together with the one that is known.
+            Some(known) if known.until > asked => return,
+            Some(known) => {
+                let is_again = known.until.plus(known.span) > asked;
+                *known = if is_again {
+                    refusal((known.span * 2).min(LONGEST))
+                } else {
+                    first
+                };
+                *known
+            }
             None => {
                 if shard.len() >= REFUSALS_MAX / SHARDS {
                     let now = self.clock.now();
                     shard.retain(|known| known.until > now);
                 }
-                if shard.len() < REFUSALS_MAX / SHARDS {
-                    shard.insert_unique(units.hash(), refusal, |known| known.units.hash());
+                if shard.len() >= REFUSALS_MAX / SHARDS {
+                    return;
                 }
+                shard.insert_unique(units.hash(), first, |known| known.units.hash());
+                first
             }
-        }
+        };
         drop(shard);
-        self.latest.fetch_max(refusal.until.as_micros(), Ordering::Relaxed);
+        self.latest.fetch_max(kept.until.as_micros(), Ordering::Relaxed);
     }
 
     fn units(&self, ask: &Ask<'_>) -> Fingerprint {

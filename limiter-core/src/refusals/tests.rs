@@ -142,10 +142,35 @@ fn a_flood_is_answered_from_memory_until_there_may_be_room() {
             asked.push(at);
         }
     }
-    // Four pass and one is refused, then as long as the first of the four counts nobody is asked. (The thousandth that
-    // clocks may differ by comes to less than 10 ms.)
-    assert_eq!(asked[..6], [0, 1, 2, 3, 4, 70]);
-    assert!(asked.len() < 20, "{asked:?}");
+    // Four pass and one is refused, for 50 ms, 100, 200 and then as long as the first of the four counts. (The thousandth
+    // that clocks may differ by comes to less than 10 ms.)
+    assert_eq!(asked[..9], [0, 1, 2, 3, 4, 9, 19, 39, 70]);
+    assert!(asked.len() < 40, "{asked:?}");
+}
+
+#[test]
+fn a_lasting_flood_is_asked_about_once_a_second() {
+    let both = Both::new();
+    let day = FixedWindow::new(1, Duration::from_secs(86_400), Align::Clock).unwrap();
+    let policy = Arc::new(Policy::new("day", day, OnFailure::Local));
+    let asked = |seconds: u64| {
+        let decided = (0..seconds * 1_000).filter(|_| {
+            both.clock.advance(Duration::from_millis(1));
+            let ask = Ask {
+                policy: &policy,
+                key: "a",
+                cost: 1,
+            };
+            matches!(outcome(&both.repeats, &[ask]), Outcome::Decided(_))
+        });
+        decided.count()
+    };
+    // One passes; then after 50, 100, 200, 400 and 800 ms.
+    assert_eq!(asked(2), 7);
+    assert_eq!(asked(60), 60);
+    // Quiet for longer than it was remembered: from the beginning.
+    both.clock.advance(Duration::from_secs(3));
+    assert_eq!(asked(2), 6);
 }
 
 #[test]
@@ -174,17 +199,18 @@ fn a_bounded_number_is_remembered() {
     let refusals = both.repeats.refusals().unwrap();
     let refusal = |units: u64, until: Timestamp| Refusal {
         units: refusals.secret.fingerprint_of("p:tb:", "a", units),
+        span: FIRST,
         until,
         fits_at: until,
         remaining: 0,
     };
     let later = START.plus(LONGEST);
-    (0..200_000).for_each(|units| refusals.keep(refusal(units, later)));
+    (0..200_000).for_each(|units| refusals.keep(START, |_| refusal(units, later)));
     let held = || -> usize { refusals.shards.iter().map(|shard| shard.lock().unwrap().len()).sum() };
     assert_eq!(held(), REFUSALS_MAX);
     // Those that are over make room.
     both.clock.advance(LONGEST);
-    (0..200_000).for_each(|units| refusals.keep(refusal(units, later.plus(LONGEST))));
+    (0..200_000).for_each(|units| refusals.keep(later, |_| refusal(units, later.plus(LONGEST))));
     assert_eq!(held(), REFUSALS_MAX);
     let known = |units: u64| {
         let name = refusal(units, later).units;
