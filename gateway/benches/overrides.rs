@@ -1,7 +1,8 @@
 //! What thousands of overrides cost a decision in memory, from the request's headers to the answer.
 //!
-//! `cargo bench -p gateway --bench overrides`. Ten thousand of them add some 20 ns, one look-up in a table that the nearest
-//! cache does not hold, to some 330 ns in memory; beside what a request costs, or a decision over Redis, that is nothing.
+//! `cargo bench -p gateway --bench overrides`. Ten thousand of them add up to 11 ns to some 290 in memory (0 to 4 %): one
+//! look-up in a table that the nearest cache does not hold. Beside what a request costs, or a decision over Redis, that is
+//! nothing.
 
 use std::{fmt::Write as _, hint::black_box, sync::Arc, time::Duration};
 
