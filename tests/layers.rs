@@ -1,6 +1,8 @@
 //! Layers are decided as one step: all are charged, or none is.
 
-use crate::support::{Algorithm, FIVE, Gateway, Redis, Settings, Tally, get};
+use std::time::Duration;
+
+use crate::support::{Algorithm, FIVE, Gateway, Redis, Settings, Tally, get, pause};
 
 /// All orders of three.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -38,13 +40,17 @@ async fn a_refused_request_leaves_redis_as_it_was_in_any_order_of_layers() {
         let before = redis.dump(&prefix).await;
         assert_eq!(before.len(), 3, "a counter for each layer: {before:?}");
         // One whose other counters are there, and one whose user is new.
-        for user in ["known", "new", "known", "new"] {
+        for user in ["new", "known", "new", "known"] {
             let denied = client
                 .send(&get("/").header("x-team", "red").header("x-user-id", user))
                 .await;
             assert!(denied.denied(), "{algorithm:?} in order {order:?}: {denied:?}");
             assert_eq!(denied.json()["violated-policies"][0], "narrow");
+            // So that Redis is asked each time: a first refusal is repeated for 50 ms.
+            pause(Duration::from_millis(120)).await;
         }
+        let repeated = gateway.metric("gateway_local_refusals_total", &[]).await;
+        assert_eq!(repeated, 0.0, "answered without asking Redis");
         let after = redis.dump(&prefix).await;
         assert_eq!(
             before, after,
