@@ -10,7 +10,7 @@ use crate::{
     held::{Held, Keeper},
     policy::Scope,
     receipt::Receipt,
-    refusals::Refusals,
+    refusals::RefusalCache,
     settlement::Settlement,
     store::{Answer, Ask, MemoryStore, OwnedAsks, Store, StoreError},
     turn::{Home, Turn},
@@ -26,7 +26,7 @@ use fallen::{Fallen, Plan};
 pub struct Limiter {
     store: Arc<dyn Store>,
     fallback: Arc<dyn Store>,
-    refusals: Option<Arc<Refusals>>,
+    refusals: Option<Arc<RefusalCache>>,
     /// Counters that are this process's alone.
     own: Option<Arc<MemoryStore>>,
 }
@@ -121,7 +121,7 @@ impl Limiter {
     #[must_use]
     pub fn repeating_refusals(self, clock: Arc<dyn Clock>) -> Self {
         Self {
-            refusals: Some(Arc::new(Refusals::new(clock))),
+            refusals: Some(Arc::new(RefusalCache::new(clock))),
             ..self
         }
     }
@@ -199,7 +199,7 @@ impl Limiter {
     }
 
     #[cfg(test)]
-    pub(crate) fn refusals(&self) -> Option<&Arc<Refusals>> {
+    pub(crate) fn refusals(&self) -> Option<&Arc<RefusalCache>> {
         self.refusals.as_ref()
     }
 

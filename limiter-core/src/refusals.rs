@@ -1,4 +1,4 @@
-//! Refusals that are repeated from memory: a flood costs the store nothing.
+//! RefusalCache that are repeated from memory: a flood costs the store nothing.
 //!
 //! A counter that had no room for so many units has none for as many until the wait that the store told is over: whatever
 //! happens meanwhile only makes it longer. So nothing is refused that the store would let pass, as long as time passes
@@ -35,12 +35,12 @@ const LONGEST: Duration = Duration::from_secs(1);
 const DRIFT: u32 = 1_000;
 /// A power of two, as [`Fingerprint::shard`] wants.
 const SHARDS: usize = 64;
-/// Refusals kept, at most, of 40 bytes each. Further ones are not remembered.
+/// RefusalCache kept, at most, of 40 bytes each. Further ones are not remembered.
 const REFUSALS_MAX: usize = 65_536;
 
-/// Refusals of the last second.
+/// RefusalCache of the last second.
 #[derive(Debug)]
-pub(crate) struct Refusals {
+pub(crate) struct RefusalCache {
     clock: Arc<dyn Clock>,
     secret: Secret,
     shards: Box<[Mutex<HashTable<Refusal>>]>,
@@ -62,7 +62,7 @@ struct Refusal {
     remaining: u64,
 }
 
-impl Refusals {
+impl RefusalCache {
     /// Remembers none yet.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
