@@ -4,25 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-as_root() {
-    if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
-}
-
-# The tests start servers of their own, on free ports: the package's own service is not to be started.
-# Debian asks policy-rc.d; 101 says "do not".
-install() {
-    local policy=/usr/sbin/policy-rc.d ours='' status=0
-    if [[ ! -e $policy ]]; then
-        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
-        as_root chmod 755 "$policy"
-        ours=yes
-    fi
-    # No network for the lists is no reason to stop: what is cached may do.
-    as_root apt-get update -q || true
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" || status=$?
-    if [[ -n $ours ]]; then as_root rm -f "$policy"; fi
-    return "$status"
-}
+. .ci/packages
 
 redis_major() {
     redis-server --version 2>/dev/null | sed -n 's/.* v=\([0-9]*\).*/\1/p'
@@ -53,7 +35,7 @@ need_redis() {
 need_faketime() {
     compgen -G '/usr/lib*/*/faketime/libfaketimeMT.so.1' >/dev/null && return
     compgen -G '/usr/lib*/faketime/libfaketimeMT.so.1' >/dev/null && return
-    if ! command -v apt-get >/dev/null || { [[ $EUID -ne 0 ]] && ! command -v sudo >/dev/null; }; then
+    if ! may_install; then
         echo "The tests need libfaketime, and it cannot be installed from here: apt-get install libfaketime as root." >&2
         exit 1
     fi
