@@ -12,6 +12,7 @@ use crate::{
     client_addr,
     config::{self, KeyPart, OnMissingKey},
     jwt::{self, Claims, Verifier},
+    ratelimit_fields::Spelled,
 };
 
 pub(crate) mod cost;
@@ -119,6 +120,8 @@ pub enum KeyError {
 struct Layer {
     /// Its own, then those of its overrides, then its candidate.
     policies: Box<[Arc<Policy>]>,
+    /// As answers tell of them.
+    spelled: Box<[Spelled]>,
     /// Whether the last one is a candidate.
     has_candidate: bool,
     overrides: Option<Box<Overrides>>,
@@ -167,6 +170,15 @@ impl Layers {
     #[must_use]
     pub fn policy(&self, layer: LayerId) -> &Arc<Policy> {
         &self.layers[layer.index()].policies[layer.policy as usize]
+    }
+
+    /// The same, as answers tell of it.
+    ///
+    /// # Panics
+    /// If `layer` is not one that these layers said of a request.
+    #[must_use]
+    pub fn spelled(&self, layer: LayerId) -> &Spelled {
+        &self.layers[layer.index()].spelled[layer.policy as usize]
     }
 
     /// The policy of a counter, by what its name begins with and its key: that of its layer, of the layer's override, or
@@ -356,6 +368,7 @@ impl Layer {
             |part: &KeyPart| matches!(part, KeyPart::Header { .. } | KeyPart::Cookie(_) | KeyPart::Jwt { .. });
         Self {
             has_candidate: config.candidate.is_some(),
+            spelled: policies.iter().map(|policy| Spelled::new(policy)).collect(),
             policies: policies.into(),
             overrides,
             key: config.key.clone().into(),

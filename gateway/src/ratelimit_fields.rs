@@ -2,7 +2,10 @@
 //!
 //! A header costs an insert, a hash and a copy each, so the values are written into one buffer and cut out of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,6 +13,8 @@ use limiter_core::{Decision, Policy, Reading, Timestamp, Verdict, Wait, decision
 use smallvec::SmallVec;
 
 use crate::config::{LegacyReset, Responses};
+
+mod number;
 
 /// The lists of draft-ietf-httpapi-ratelimit-headers-11.
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -22,52 +27,158 @@ pub const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining
 /// When there is more: [`LegacyReset`].
 pub const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
+/// Of all these, on one answer.
+const FIELDS: usize = 5;
+
 /// What a layer takes of the buffer, with a name of usual length.
-const BYTES_A_LAYER: usize = 96;
+const BYTES_A_LAYER: usize = 64;
+
+/// Bytes of a buffer: for some dozen answers.
+const BUFFER: usize = 4096;
+
+/// Lists of policies that a worker remembers: one for each set of layers that requests meet, and each of them that may be
+/// the nearest to exhaustion.
+const LISTS: usize = 16;
+
+/// A policy as the fields spell it, made once.
+#[derive(Debug)]
+pub struct Spelled {
+    /// Told apart by these: no two of a process are the same.
+    id: u64,
+    /// What its item of `RateLimit` begins with, `"user";r=`, and behind that its item of `RateLimit-Policy`,
+    /// `"user";q=100;w=60`; or `"uploads";q=20;qu="concurrent-requests"`, which has no window.
+    text: Box<[u8]>,
+    /// Where the second begins.
+    policy: usize,
+    limit: u64,
+}
+
+impl Spelled {
+    /// How `policy` is spelled.
+    #[must_use]
+    pub fn new(policy: &Policy) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (algorithm, mut text) = (policy.algorithm(), BytesMut::new());
+        write_string(&mut text, policy.name());
+        let name = text.clone();
+        text.put_slice(b";r=");
+        let at = text.len();
+        text.put_slice(&name);
+        text.put_slice(b";q=");
+        number::write(&mut text, algorithm.limit());
+        if algorithm.holds() {
+            text.put_slice(b";qu=\"concurrent-requests\"");
+        } else {
+            text.put_slice(b";w=");
+            number::write(&mut text, ceil_secs(algorithm.window()));
+        }
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            text: text[..].into(),
+            policy: at,
+            limit: algorithm.limit(),
+        }
+    }
+}
 
 /// A layer that is spoken of.
-type Spoken<'a> = (&'a Policy, &'a Reading);
+type Spoken<'a> = (&'a Spelled, &'a Reading);
 
-/// Adds the fields that tell a client how full its layers are.
-///
-/// On an answer that passed: every layer, the one nearest to exhaustion (smallest remaining/limit) first. On a refusal:
-/// those that refused, in their order. The lists are appended to an upstream's own; the trio, which speaks of the nearest
-/// to exhaustion or of the longest wait, is left alone where the upstream set any of it. Where waiting cannot help, nothing
-/// is said about when there is more. Waits count from `asked`, and the upstream may have taken its time since. `policies[i]`
-/// belongs to `decision.readings[i]`.
-pub fn write(
-    config: &Responses,
-    policies: &[&Arc<Policy>],
-    decision: &Decision,
-    asked: Timestamp,
-    now: Timestamp,
-    headers: &mut HeaderMap,
-) {
-    let layers = policies.iter().map(|policy| &***policy).zip(&decision.readings);
-    let denied = matches!(decision.verdict, Verdict::Denied { .. });
-    let mut spoken: SmallVec<[Spoken<'_>; 8]> = layers.filter(|(_, reading)| !denied || !reading.fits).collect();
-    let Some(first) = foremost(&spoken, denied) else {
-        return;
-    };
-    let foremost = spoken[first];
-    let elapsed = now.since(asked);
-    let mut buffer = BytesMut::with_capacity(spoken.len() * BYTES_A_LAYER);
-    if config.draft_11 {
-        if !denied {
-            spoken[..=first].rotate_right(1);
-        }
-        write_list(&mut buffer, &spoken, write_policy);
-        append(headers, RATELIMIT_POLICY, &mut buffer);
-        write_list(&mut buffer, &spoken, |to, layer| write_state(to, layer, elapsed));
-        append(headers, RATELIMIT, &mut buffer);
-    }
-    if config.legacy && ![LIMIT, REMAINING, RESET].iter().any(|name| headers.contains_key(name)) {
-        let reset = match config.legacy_reset {
-            LegacyReset::Delta => secs_to_more(foremost.1, elapsed),
-            LegacyReset::Epoch => moment_of_more(foremost.1, asked),
+/// Writes the fields, on one worker.
+#[derive(Debug, Default)]
+pub struct Fields {
+    /// What values are cut from.
+    buffer: BytesMut,
+    /// What was said of these policies, in this order.
+    lists: Vec<(SmallVec<[u64; 8]>, HeaderValue)>,
+    /// Of the lists, the one that makes room next.
+    hand: usize,
+}
+
+impl Fields {
+    /// Adds the fields that tell a client how full its layers are.
+    ///
+    /// On an answer that passed: every layer, the one nearest to exhaustion (smallest remaining/limit) first. On a refusal:
+    /// those that refused, in their order. The lists are appended to an upstream's own; the trio, which speaks of the
+    /// nearest to exhaustion or of the longest wait, is left alone where the upstream set any of it. Where waiting cannot
+    /// help, nothing is said about when there is more. Waits count from `asked`, and the upstream may have taken its time
+    /// since. Each of the `policies` belongs to the reading at its place.
+    pub fn write<'a>(
+        &mut self,
+        config: &Responses,
+        policies: impl Iterator<Item = &'a Spelled>,
+        decision: &'a Decision,
+        asked: Timestamp,
+        now: Timestamp,
+        headers: &mut HeaderMap,
+    ) {
+        let denied = matches!(decision.verdict, Verdict::Denied { .. });
+        let layers = policies.zip(&decision.readings);
+        let mut spoken: SmallVec<[Spoken<'_>; 8]> = layers.filter(|(_, reading)| !denied || !reading.fits).collect();
+        let Some(first) = foremost(&spoken, denied) else {
+            return;
         };
-        write_legacy(foremost, reset, &mut buffer, headers);
+        let foremost = spoken[first];
+        let elapsed = now.since(asked);
+        if self.buffer.capacity() < (spoken.len() + 1) * BYTES_A_LAYER {
+            self.buffer = BytesMut::with_capacity(BUFFER);
+        }
+        headers.reserve(FIELDS);
+        if config.draft_11 {
+            if !denied {
+                spoken[..=first].rotate_right(1);
+            }
+            append(headers, RATELIMIT_POLICY, self.list(&spoken));
+            write_list(&mut self.buffer, &spoken, |to, layer| write_state(to, layer, elapsed));
+            append(headers, RATELIMIT, cut(&mut self.buffer));
+        }
+        if config.legacy && !headers.keys().any(is_legacy) {
+            append(headers, LIMIT, self.number(foremost.0.limit));
+            append(headers, REMAINING, self.number(foremost.1.remaining));
+            let reset = match config.legacy_reset {
+                LegacyReset::Delta => secs_to_more(foremost.1, elapsed),
+                LegacyReset::Epoch => moment_of_more(foremost.1, asked),
+            };
+            if let Some(reset) = reset {
+                append(headers, RESET, self.number(reset));
+            }
+        }
     }
+
+    /// The list of these policies. Whoever meets the same layers is told the same.
+    fn list(&mut self, spoken: &[Spoken<'_>]) -> Option<HeaderValue> {
+        let is_it =
+            |ids: &[u64]| ids.len() == spoken.len() && ids.iter().zip(spoken).all(|(id, (one, _))| *id == one.id);
+        if let Some((_, value)) = self.lists.iter().find(|(ids, _)| is_it(ids)) {
+            return Some(value.clone());
+        }
+        write_list(&mut self.buffer, spoken, |to, (policy, _)| {
+            to.put_slice(&policy.text[policy.policy..])
+        });
+        // It lives longer than the answers that the buffer is for.
+        let value = HeaderValue::from_bytes(&self.buffer.split()).ok()?;
+        let list = (spoken.iter().map(|(policy, _)| policy.id).collect(), value.clone());
+        if self.lists.len() < LISTS {
+            self.lists.push(list);
+        } else {
+            self.hand = (self.hand + 1) % LISTS;
+            self.lists[self.hand] = list;
+        }
+        Some(value)
+    }
+
+    fn number(&mut self, number: u64) -> Option<HeaderValue> {
+        number::small(number).or_else(|| {
+            number::write(&mut self.buffer, number);
+            cut(&mut self.buffer)
+        })
+    }
+}
+
+/// Whether it is one of the trio.
+fn is_legacy(name: &HeaderName) -> bool {
+    let rest = name.as_str().strip_prefix("x-ratelimit-");
+    rest.is_some_and(|rest| matches!(rest, "limit" | "remaining" | "reset"))
 }
 
 /// The layer that the trio speaks of; the first of equals.
@@ -78,8 +189,7 @@ fn foremost(spoken: &[Spoken<'_>], denied: bool) -> Option<usize> {
             next_reading.wait > reading.wait
         } else {
             // r'/q' < r/q, without division.
-            let product =
-                |remaining: u64, policy: &Policy| u128::from(remaining) * u128::from(policy.algorithm().limit());
+            let product = |remaining: u64, policy: &Spelled| u128::from(remaining) * u128::from(policy.limit);
             product(next_reading.remaining, policy) < product(reading.remaining, next_policy)
         };
         if replaces { next } else { best }
@@ -96,38 +206,13 @@ fn write_list(to: &mut BytesMut, spoken: &[Spoken<'_>], item: impl Fn(&mut Bytes
     }
 }
 
-/// `"user";q=100;w=60`, or `"uploads";q=20;qu="concurrent-requests"`, which has no window.
-fn write_policy(to: &mut BytesMut, (policy, _): Spoken<'_>) {
-    write_string(to, policy.name());
-    to.put_slice(b";q=");
-    write_number(to, policy.algorithm().limit());
-    if policy.algorithm().holds() {
-        to.put_slice(b";qu=\"concurrent-requests\"");
-    } else {
-        to.put_slice(b";w=");
-        write_number(to, ceil_secs(policy.algorithm().window()));
-    }
-}
-
 /// `"user";r=0;t=24`
 fn write_state(to: &mut BytesMut, (policy, reading): Spoken<'_>, elapsed: Duration) {
-    write_string(to, policy.name());
-    to.put_slice(b";r=");
-    write_number(to, reading.remaining);
+    to.put_slice(&policy.text[..policy.policy]);
+    number::write(to, reading.remaining);
     if let Some(secs) = secs_to_more(reading, elapsed) {
         to.put_slice(b";t=");
-        write_number(to, secs);
-    }
-}
-
-fn write_legacy((policy, reading): Spoken<'_>, reset: Option<u64>, buffer: &mut BytesMut, headers: &mut HeaderMap) {
-    write_number(buffer, policy.algorithm().limit());
-    append(headers, LIMIT, buffer);
-    write_number(buffer, reading.remaining);
-    append(headers, REMAINING, buffer);
-    if let Some(reset) = reset {
-        write_number(buffer, reset);
-        append(headers, RESET, buffer);
+        number::write(to, secs);
     }
 }
 
@@ -166,16 +251,15 @@ fn write_string(to: &mut BytesMut, text: &str) {
     to.put_u8(b'"');
 }
 
-/// A Structured Fields integer (RFC 9651 §3.3.1), which has 15 digits at most.
-fn write_number(to: &mut BytesMut, number: u64) {
-    let number = number.min(999_999_999_999_999);
-    to.put_slice(itoa::Buffer::new().format(number).as_bytes());
+/// What was written last, as a value.
+fn cut(buffer: &mut BytesMut) -> Option<HeaderValue> {
+    let value = HeaderValue::from_maybe_shared(buffer.split().freeze());
+    debug_assert!(value.is_ok(), "only printable ASCII is written");
+    value.ok()
 }
 
-fn append(headers: &mut HeaderMap, name: HeaderName, value: &mut BytesMut) {
-    let value = HeaderValue::from_maybe_shared(value.split().freeze());
-    debug_assert!(value.is_ok(), "only printable ASCII is written");
-    if let Ok(value) = value {
+fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+    if let Some(value) = value {
         headers.append(name, value);
     }
 }

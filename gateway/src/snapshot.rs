@@ -13,7 +13,7 @@ use crate::{
     descriptor::Layers,
     error::RateLimited,
     metrics::{LimitMetrics, Metrics, NO_ROUTE, Traffic},
-    ratelimit_fields,
+    ratelimit_fields::Fields,
     rejection::Rejection,
     route::Router,
     shedding::Shedding,
@@ -158,10 +158,17 @@ impl Snapshot {
     }
 
     /// Tells the client how full the layers of a decision are.
-    pub(crate) fn write_ratelimit_fields(&self, fact: &RateLimited, now: Timestamp, headers: &mut HeaderMap) {
+    pub(crate) fn write_ratelimit_fields(
+        &self,
+        fact: &RateLimited,
+        now: Timestamp,
+        fields: &mut Fields,
+        headers: &mut HeaderMap,
+    ) {
         let responses = &self.config.responses;
         if responses.draft_11 || responses.legacy {
-            ratelimit_fields::write(responses, &self.policies(fact), &fact.decision, fact.at, now, headers);
+            let policies = fact.layers.iter().map(|&layer| self.layers.spelled(layer));
+            fields.write(responses, policies, &fact.decision, fact.at, now, headers);
         }
     }
 }

@@ -21,6 +21,7 @@ use tokio::{
 
 use crate::{
     descriptor::Descriptor,
+    ratelimit_fields::Fields,
     snapshot::{Shared, Snapshot},
     upstream::Upstream,
 };
@@ -42,6 +43,8 @@ pub(crate) struct Worker {
     pub(crate) deadlines: Deadlines,
     /// Filled and read within one step of a request.
     pub(crate) descriptor: RefCell<Descriptor>,
+    /// Writes how full a request's layers are.
+    pub(crate) fields: RefCell<Fields>,
     current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     draining: Cell<bool>,
@@ -75,6 +78,7 @@ impl Worker {
             shared: Arc::clone(shared),
             deadlines,
             descriptor: RefCell::default(),
+            fields: RefCell::default(),
             current: RefCell::new(Cache::new(Arc::clone(current))),
             view: RefCell::new(Rc::new(view)),
             draining: Cell::new(false),

@@ -329,7 +329,7 @@ impl Passed {
     /// Tells the client how full its layers are, and which of them sent it elsewhere.
     pub(crate) fn write_fields(&self, worker: &Worker, snapshot: &Snapshot, headers: &mut HeaderMap) {
         if let Some(fact) = &self.fact {
-            snapshot.write_ratelimit_fields(fact, worker.now(), headers);
+            snapshot.write_ratelimit_fields(fact, worker.now(), &mut worker.fields.borrow_mut(), headers);
         }
         if let Some(degraded) = &self.degraded {
             headers.append(X_GATEWAY_DEGRADED.clone(), degraded.name.clone());

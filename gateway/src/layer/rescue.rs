@@ -323,8 +323,10 @@ fn write_waits(exchange: &Exchange, problem: &Problem, headers: &mut HeaderMap) 
         headers.insert(RETRY_AFTER, HeaderValue::from(secs));
     }
     if let Some(refusal) = &problem.refusal {
-        let now = exchange.conn().worker.now();
-        exchange.view.snapshot.write_ratelimit_fields(refusal, now, headers);
+        let worker = &exchange.conn().worker;
+        let fields = &mut worker.fields.borrow_mut();
+        let snapshot = &exchange.view.snapshot;
+        snapshot.write_ratelimit_fields(refusal, worker.now(), fields, headers);
     }
 }
 

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use limiter_core::{
     Algorithm, OnFailure, Rate,
@@ -51,9 +53,9 @@ fn decision(readings: &[Reading]) -> Decision {
 }
 
 fn written(config: &Responses, layers: &[(Arc<Policy>, Reading)], now: Timestamp, mut headers: HeaderMap) -> HeaderMap {
-    let policies: Vec<_> = layers.iter().map(|(policy, _)| policy).collect();
+    let policies: Vec<_> = layers.iter().map(|(policy, _)| Spelled::new(policy)).collect();
     let readings: Vec<_> = layers.iter().map(|(_, reading)| *reading).collect();
-    write(config, &policies, &decision(&readings), now, now, &mut headers);
+    Fields::default().write(config, policies.iter(), &decision(&readings), now, now, &mut headers);
     headers
 }
 
@@ -159,9 +161,9 @@ fn an_upstream_that_took_its_time_is_not_waited_for_again() {
         let now = NOW.plus(Duration::from_secs(secs));
         for (legacy_reset, reset) in [(LegacyReset::Epoch, 1_796_040_020), (LegacyReset::Delta, left)] {
             let mut headers = HeaderMap::new();
-            write(
+            Fields::default().write(
                 &config(legacy_reset),
-                &[&window("user", 5, 60)],
+                [Spelled::new(&window("user", 5, 60))].iter(),
                 &decision,
                 NOW,
                 now,
@@ -287,15 +289,33 @@ fn names_are_escaped() {
     assert_eq!(headers[RATELIMIT], r#""a\"b\\c??";r=3;t=0"#);
 }
 
-proptest! {
-    #[test]
-    fn numbers(number in any::<u64>()) {
-        let mut to = BytesMut::new();
-        write_number(&mut to, number);
-        let expected = number.min(999_999_999_999_999).to_string();
-        prop_assert_eq!(to, expected.as_bytes());
+#[test]
+fn a_worker_that_remembers_lists_tells_them_apart() {
+    let policies = ["a", "b", "c"].map(|name| Spelled::new(&window(name, 10, 60)));
+    let mut fields = Fields::default();
+    let mut said = |order: &[usize]| {
+        let readings: Vec<_> = order.iter().map(|_| reading(true, 5, 0)).collect();
+        let mut headers = HeaderMap::new();
+        let policies = order.iter().map(|at| &policies[*at]);
+        fields.write(&responses(), policies, &decision(&readings), NOW, NOW, &mut headers);
+        headers[RATELIMIT_POLICY]
+            .to_str()
+            .unwrap()
+            .replace(";q=10;w=60", "")
+            .replace('"', "")
+    };
+    // More of them than it remembers.
+    for _ in 0..3 {
+        for (a, b) in (0..3).flat_map(|a| (0..3).map(move |b| (a, b))) {
+            let [first, second] = [a, b].map(|at| ["a", "b", "c"][at]);
+            assert_eq!(said(&[a, b]), format!("{first}, {second}"));
+            assert_eq!(said(&[a, b, a]), format!("{first}, {second}, {first}"));
+        }
+        assert_eq!(said(&[2]), "c");
     }
+}
 
+proptest! {
     #[test]
     fn the_epoch_is_at_or_after_the_moment_and_less_than_a_second_later(now in 0..1_u64 << 52, wait_us in 0..1_u64 << 50) {
         let now = Timestamp::from_micros(now);
