@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, sync::Arc};
 
-use limiter_core::{Decision, StoreError, Timestamp, Verdict};
+use limiter_core::{Decision, Reading, StoreError, Timestamp, Verdict};
 use smallvec::SmallVec;
 
 use crate::{
@@ -99,6 +99,26 @@ impl RateLimited {
             Verdict::Denied { by, .. } => u16::try_from(self.layers.get(by)?.index()).ok(),
             Verdict::Allowed => None,
         }
+    }
+
+    /// The same layer, and what it said.
+    pub(crate) fn refusing(&self) -> Option<(LayerId, &Reading)> {
+        let Verdict::Denied { by, .. } = self.decision.verdict else {
+            return None;
+        };
+        self.layers.get(by).copied().zip(self.decision.readings.get(by))
+    }
+
+    /// The layers that had no room, and what they said.
+    pub(crate) fn without_room(&self) -> impl Iterator<Item = (LayerId, &Reading)> {
+        let readings = self.layers.iter().copied().zip(&self.decision.readings);
+        readings.filter(|(_, reading)| !reading.fits)
+    }
+
+    /// The layer that refuses, and what it said, where no other had no room.
+    pub(crate) fn refused_alone(&self) -> Option<(LayerId, &Reading)> {
+        let mut refused = self.without_room();
+        refused.next().filter(|_| refused.next().is_none())
     }
 }
 

@@ -14,7 +14,11 @@ use smallvec::SmallVec;
 
 use crate::config::{LegacyReset, Responses};
 
+mod head;
 mod number;
+
+use head::Heads;
+pub use head::Told;
 
 /// The lists of draft-ietf-httpapi-ratelimit-headers-11.
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -93,6 +97,7 @@ pub struct Fields {
     lists: Vec<(SmallVec<[u64; 8]>, HeaderValue)>,
     /// Of the lists, the one that makes room next.
     hand: usize,
+    heads: Heads,
 }
 
 impl Fields {
@@ -120,9 +125,7 @@ impl Fields {
         };
         let foremost = spoken[first];
         let elapsed = now.since(asked);
-        if self.buffer.capacity() < (spoken.len() + 1) * BYTES_A_LAYER {
-            self.buffer = BytesMut::with_capacity(BUFFER);
-        }
+        self.make_room(spoken.len());
         headers.reserve(FIELDS);
         if config.draft_11 {
             if !denied {
@@ -135,11 +138,7 @@ impl Fields {
         if config.legacy && !headers.keys().any(is_legacy) {
             append(headers, LIMIT, self.number(foremost.0.limit));
             append(headers, REMAINING, self.number(foremost.1.remaining));
-            let reset = match config.legacy_reset {
-                LegacyReset::Delta => secs_to_more(foremost.1, elapsed),
-                LegacyReset::Epoch => moment_of_more(foremost.1, asked),
-            };
-            if let Some(reset) = reset {
+            if let Some(reset) = reset(config, foremost.1, asked, elapsed) {
                 append(headers, RESET, self.number(reset));
             }
         }
@@ -165,6 +164,13 @@ impl Fields {
             self.lists[self.hand] = list;
         }
         Some(value)
+    }
+
+    /// For what is said of so many layers.
+    fn make_room(&mut self, layers: usize) {
+        if self.buffer.capacity() < (layers + 1) * BYTES_A_LAYER {
+            self.buffer = BytesMut::with_capacity(BUFFER);
+        }
     }
 
     fn number(&mut self, number: u64) -> Option<HeaderValue> {
@@ -213,6 +219,14 @@ fn write_state(to: &mut BytesMut, (policy, reading): Spoken<'_>, elapsed: Durati
     if let Some(secs) = secs_to_more(reading, elapsed) {
         to.put_slice(b";t=");
         number::write(to, secs);
+    }
+}
+
+/// The last of the trio. `None` where waiting cannot help.
+fn reset(config: &Responses, reading: &Reading, asked: Timestamp, elapsed: Duration) -> Option<u64> {
+    match config.legacy_reset {
+        LegacyReset::Delta => secs_to_more(reading, elapsed),
+        LegacyReset::Epoch => moment_of_more(reading, asked),
     }
 }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use limiter_core::{Clock, Limiter, Policy, StoreError, Timestamp};
-use smallvec::SmallVec;
+use limiter_core::{Clock, Limiter, StoreError, Timestamp};
 
 use crate::{
     bans::Banning,
@@ -137,12 +136,6 @@ impl Snapshot {
     /// Whether requests get a line in the log.
     pub(crate) fn logs_access(&self) -> bool {
         self.config.log.access
-    }
-
-    /// The policies of a decision, in its order.
-    pub(crate) fn policies(&self, fact: &RateLimited) -> SmallVec<[&Arc<Policy>; 8]> {
-        let layers = fact.layers.iter();
-        layers.map(|&layer| self.layers.policy(layer)).collect()
     }
 
     /// Who may read answers of the gateway's own, where something is to be said of that.

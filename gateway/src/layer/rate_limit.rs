@@ -248,7 +248,8 @@ fn degraded(fact: &RateLimited, snapshot: &Snapshot) -> Option<Degraded> {
 /// Counts what each layer said. The first `shared` of them were asked in the store, the others in the fallback.
 fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize, tried: &mut Vec<LayerId>) {
     for (at, (&layer, reading)) in fact.layers.iter().zip(&fact.decision.readings).enumerate() {
-        let role = snapshot.layers.policy(layer).role();
+        let policy = snapshot.layers.policy(layer);
+        let role = policy.role();
         if role == Role::Candidate {
             if !reading.fits {
                 count(snapshot, layer.index(), LimitOutcome::CandidateDenied);
@@ -263,12 +264,11 @@ fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize, tried: &mut Ve
             (false, true) => LimitOutcome::FallbackAllowed,
             (false, false) => LimitOutcome::FallbackDenied,
         };
-        count(snapshot, layer.index(), outcome);
         if outcome == LimitOutcome::ShadowDenied {
             tried.push(layer);
         }
         if let Some(metrics) = snapshot.metrics.limits.get(layer.index()) {
-            metrics.record_used(reading.remaining, snapshot.layers.policy(layer).algorithm().limit());
+            metrics.record_used(outcome, reading.remaining, policy.algorithm().limit());
         }
     }
 }

@@ -1,18 +1,22 @@
 //! Turns every failure into an answer: the only file that picks a status for one.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER},
 };
-use limiter_core::{Reading, Verdict, Wait, decision::ceil_secs};
+use limiter_core::{Verdict, decision::ceil_secs};
 
 use self::document::Text;
 use crate::{
     body::Body,
     error::{BadRequest, Failure, RateLimited, UpstreamError, causes},
     exchange::Exchange,
+    ratelimit_fields::Told,
     rejection::{self, Rejection, Values},
+    upstream::rewrite::X_REQUEST_ID,
     worker::Worker,
 };
 
@@ -39,10 +43,18 @@ const RETRY_SECS: u64 = 1;
 struct Problem {
     kind: &'static str,
     status: StatusCode,
-    detail: Option<String>,
+    detail: Detail,
     retry_after: Option<u64>,
     /// The refusal that it tells of.
     refusal: Option<Box<RateLimited>>,
+}
+
+/// What is said beside the title.
+enum Detail {
+    Nothing,
+    Text(Cow<'static, str>),
+    /// That a limit is used up, in the words of [`document::put_used_up`]: written where it is read.
+    UsedUp,
 }
 
 /// The answer to a request that failed.
@@ -60,15 +72,44 @@ pub(crate) fn answer(exchange: &mut Exchange, failure: Failure) -> Response<Body
         designed(exchange, &problem).unwrap_or_else(|| (PROBLEM, document(exchange, &problem).into()));
     let mut response = Response::new(Body::own(body));
     *response.status_mut() = problem.status;
-    let headers = response.headers_mut();
-    headers.reserve(FIELDS);
-    headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(CACHE_CONTROL, NO_STORE);
-    write_waits(exchange, &problem, headers);
+    *response.headers_mut() = head(exchange, &problem, content_type);
     if is_last {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// The fields of an answer. One that tells of a layer alone has all of them but for the numbers from an earlier one.
+fn head(exchange: &Exchange, problem: &Problem, content_type: HeaderValue) -> HeaderMap {
+    let (worker, snapshot) = (&exchange.conn().worker, &exchange.view.snapshot);
+    let alone = (problem.refusal.as_deref()).and_then(|refusal| {
+        let (layer, reading) = refusal.refused_alone()?;
+        let told = Told {
+            policy: snapshot.layers.spelled(layer),
+            reading,
+            retry_after: problem.retry_after?,
+            asked: refusal.at,
+            now: worker.now(),
+        };
+        Some(told)
+    });
+    if let Some(told) = &alone
+        && let Some(head) = worker.fields.borrow_mut().head(&snapshot.config.responses, told)
+    {
+        return head;
+    }
+    let mut headers = HeaderMap::with_capacity(FIELDS);
+    headers.insert(CONTENT_TYPE, content_type);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    write_waits(exchange, problem, &mut headers);
+    if let Some(told) = &alone {
+        // A place for each request's own, or the map would have to grow for it.
+        headers.insert(X_REQUEST_ID.clone(), HeaderValue::from_static("0"));
+        worker.fields.borrow_mut().keep_head(told.policy, &headers);
+    }
+    headers
 }
 
 /// What is counted for a client that left before its answer began; never sent.
@@ -117,42 +158,41 @@ fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
         retry_after: None,
         refusal: None,
     };
-    let passing = |detail: String| Problem {
+    let text = |text: String| Detail::Text(text.into());
+    let passing = |detail: Cow<'static, str>| Problem {
         kind: REDUCED_CAPACITY,
         retry_after: Some(RETRY_SECS),
-        ..plain(StatusCode::SERVICE_UNAVAILABLE, Some(detail))
+        ..plain(StatusCode::SERVICE_UNAVAILABLE, Detail::Text(detail))
     };
     match failure {
-        Failure::BadRequest(error) => plain(StatusCode::BAD_REQUEST, Some(error.to_string())),
-        Failure::RouteNotFound => plain(StatusCode::NOT_FOUND, None),
+        Failure::BadRequest(error) => plain(StatusCode::BAD_REQUEST, text(error.to_string())),
+        Failure::RouteNotFound => plain(StatusCode::NOT_FOUND, Detail::Nothing),
         Failure::Forbidden { layer } => {
             exchange.refused_by = u16::try_from(layer).ok();
             let detail = format!(
                 "limit {:?} takes no request without its key",
                 layer_name(exchange, layer)
             );
-            plain(StatusCode::FORBIDDEN, Some(detail))
+            plain(StatusCode::FORBIDDEN, text(detail))
         }
         Failure::KeyDenied { layer } => {
             exchange.refused_by = u16::try_from(layer).ok();
             let detail = format!("limit {:?} takes no request of this key", layer_name(exchange, layer));
-            plain(StatusCode::FORBIDDEN, Some(detail))
+            plain(StatusCode::FORBIDDEN, text(detail))
         }
         Failure::BadCost { layer, problem } => {
             let snapshot = &exchange.view.snapshot;
             let header = snapshot.layers.cost_header(layer).map_or("", |name| name.as_str());
             let name = snapshot.limit_name(layer).unwrap_or_default();
             let detail = format!("header {header:?}, the cost for limit {name:?}, {problem}");
-            plain(StatusCode::BAD_REQUEST, Some(detail))
+            plain(StatusCode::BAD_REQUEST, text(detail))
         }
         Failure::RateLimited(refusal) => refused(exchange, refusal),
         Failure::Banned(refusal) => banned(exchange, refusal),
         Failure::StoreAway { layer, .. } => {
             exchange.refused_by = u16::try_from(layer).ok();
-            passing(format!(
-                "limit {:?} cannot be checked for the moment",
-                layer_name(exchange, layer)
-            ))
+            let name = layer_name(exchange, layer);
+            passing(format!("limit {name:?} cannot be checked for the moment").into())
         }
         Failure::Shed(_) => {
             exchange.is_shed = true;
@@ -160,7 +200,7 @@ fn problem(exchange: &mut Exchange, failure: Failure) -> Problem {
         }
         Failure::TooManyWait => passing("too many requests wait for their turn".into()),
         Failure::Upstream(error @ UpstreamError::Busy { .. }) => passing(failed_detail(&error).into()),
-        Failure::Upstream(error) => plain(failed_status(&error), Some(failed_detail(&error).into())),
+        Failure::Upstream(error) => plain(failed_status(&error), Detail::Text(failed_detail(&error).into())),
     }
 }
 
@@ -197,43 +237,18 @@ fn layer_name(exchange: &Exchange, layer: usize) -> String {
 }
 
 fn refused(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
-    let mut problem = Problem {
+    exchange.refused_by = refusal.refused_by();
+    let retry_after = match refusal.decision.verdict {
+        Verdict::Denied { wait, .. } => wait.retry_after_secs(),
+        Verdict::Allowed => None,
+    };
+    Problem {
         kind: QUOTA_EXCEEDED,
         status: chosen(exchange, &refusal).map_or(StatusCode::TOO_MANY_REQUESTS, |answer| answer.status),
-        detail: None,
-        retry_after: None,
-        refusal: None,
-    };
-    if let Verdict::Denied { by, wait } = refusal.decision.verdict {
-        exchange.refused_by = refusal.refused_by();
-        problem.retry_after = wait.retry_after_secs();
-        let policies = exchange.view.snapshot.policies(&refusal);
-        if let (Some(policy), Some(reading)) = (policies.get(by), refusal.decision.readings.get(by)) {
-            let (name, algorithm) = (policy.name(), policy.algorithm());
-            let (limit, window) = (algorithm.limit(), ceil_secs(algorithm.window()));
-            let mut text = Text::with_capacity(96);
-            problem.detail = Some(match reading.wait {
-                Wait::Never => {
-                    text.put("this request costs more than limit ").put_name(name);
-                    text.put(" of ").put_number(limit).put(" ever has").finish()
-                }
-                Wait::For(_) => {
-                    text.put("limit ").put_name(name).put(" of ").put_number(limit);
-                    match algorithm.holds() {
-                        true => text.put(" at once"),
-                        false => text.put(" per ").put_number(window).put(" s"),
-                    };
-                    text.put(" is used up");
-                    if let Some(secs) = problem.retry_after {
-                        text.put("; retry in ").put_number(secs).put(" s");
-                    }
-                    text.finish()
-                }
-            });
-        }
+        detail: Detail::UsedUp,
+        retry_after,
+        refusal: Some(refusal),
     }
-    problem.refusal = Some(refusal);
-    problem
 }
 
 /// As a refusal, but for what is said of it.
@@ -242,9 +257,8 @@ fn banned(exchange: &mut Exchange, refusal: Box<RateLimited>) -> Problem {
     let name = exchange.refused_by.map(|layer| layer_name(exchange, layer.into()));
     problem.kind = ABNORMAL_USAGE;
     if let (Some(name), Some(secs)) = (name, problem.retry_after) {
-        problem.detail = Some(format!(
-            "limit {name:?} was exceeded too often: refused for a time; retry in {secs} s"
-        ));
+        let detail = format!("limit {name:?} was exceeded too often: refused for a time; retry in {secs} s");
+        problem.detail = Detail::Text(detail.into());
     }
     problem
 }
@@ -261,11 +275,8 @@ fn chosen<'a>(exchange: &'a Exchange, refusal: &RateLimited) -> Option<&'a rejec
 fn designed(exchange: &Exchange, problem: &Problem) -> Option<(HeaderValue, Bytes)> {
     let refusal = problem.refusal.as_deref()?;
     let body = chosen(exchange, refusal)?.body.as_ref()?;
-    let Verdict::Denied { by, .. } = refusal.decision.verdict else {
-        return None;
-    };
-    let policies = exchange.view.snapshot.policies(refusal);
-    let (policy, reading) = policies.get(by).zip(refusal.decision.readings.get(by))?;
+    let (layer, reading) = refusal.refusing()?;
+    let policy = exchange.view.snapshot.layers.policy(layer);
     let algorithm = policy.algorithm();
     let values = Values {
         layer: policy.name(),
@@ -273,11 +284,33 @@ fn designed(exchange: &Exchange, problem: &Problem) -> Option<(HeaderValue, Byte
         window: ceil_secs(algorithm.window()),
         remaining: reading.remaining,
         retry_after: problem.retry_after,
-        detail: problem.detail.as_deref().unwrap_or_default(),
+        detail: &detail(exchange, problem).unwrap_or_default(),
         status: problem.status.as_u16(),
         request_id: exchange.request_id.to_str().unwrap_or_default(),
     };
     Some((body.content_type.clone(), body.template.render(&values)))
+}
+
+/// What is said beside the title, as text.
+fn detail<'a>(exchange: &Exchange, problem: &'a Problem) -> Option<Cow<'a, str>> {
+    match &problem.detail {
+        Detail::Nothing => None,
+        Detail::Text(text) => Some(text.as_ref().into()),
+        Detail::UsedUp => {
+            let mut text = Text::with_capacity(96);
+            put_used_up(&mut text, "\"", exchange, problem);
+            Some(text.finish().into())
+        }
+    }
+}
+
+fn put_used_up(text: &mut Text, quote: &'static str, exchange: &Exchange, problem: &Problem) {
+    if let Some(refusal) = problem.refusal.as_deref()
+        && let Some((layer, reading)) = refusal.refusing()
+    {
+        let policy = exchange.view.snapshot.layers.policy(layer);
+        document::put_used_up(text, quote, policy, reading.wait, problem.retry_after);
+    }
 }
 
 /// The document itself: members in the order of the contract.
@@ -295,18 +328,22 @@ fn document(exchange: &Exchange, problem: &Problem) -> String {
     if problem.refusal.is_some() {
         json.put(",\"code\":\"TOO_MANY_REQUESTS\"");
     }
-    if let Some(detail) = &problem.detail {
-        json.put(",\"detail\":").put_json(detail);
+    match &problem.detail {
+        Detail::Nothing => {}
+        Detail::Text(text) => {
+            json.put(",\"detail\":").put_json(text);
+        }
+        Detail::UsedUp => {
+            json.put(",\"detail\":\"");
+            put_used_up(&mut json, "\\\"", exchange, problem);
+            json.put("\"");
+        }
     }
     if let Some(refusal) = &problem.refusal {
-        let policies = exchange.view.snapshot.policies(refusal);
-        let refused = policies
-            .iter()
-            .zip(&refusal.decision.readings)
-            .filter(|(_, Reading { fits, .. })| !fits);
-        for (at, (policy, _)) in refused.enumerate() {
+        let layers = &exchange.view.snapshot.layers;
+        for (at, (layer, _)) in refusal.without_room().enumerate() {
             let lead = if at == 0 { ",\"violated-policies\":[" } else { "," };
-            json.put(lead).put_json(policy.name());
+            json.put(lead).put_json(layers.policy(layer).name());
         }
         json.put("]");
     }
@@ -345,11 +382,7 @@ fn grpc(exchange: &Exchange, problem: &Problem, code: u64) -> Response<Body> {
     headers.insert(CONTENT_TYPE, GRPC);
     headers.insert(CACHE_CONTROL, NO_STORE);
     headers.insert(GRPC_STATUS.clone(), HeaderValue::from(code));
-    if let Some(message) = problem
-        .detail
-        .as_deref()
-        .and_then(|detail| HeaderValue::from_str(detail).ok())
-    {
+    if let Some(message) = detail(exchange, problem).and_then(|detail| HeaderValue::from_str(&detail).ok()) {
         headers.insert(GRPC_MESSAGE.clone(), message);
     }
     write_waits(exchange, problem, headers);

@@ -167,6 +167,15 @@ const RATIO_PPM: [u64; 8] = [100_000, 250_000, 500_000, 750_000, 900_000, 950_00
 /// Millionths in one.
 const PPM: f64 = 1e6;
 
+/// The share of `limit` that is in use where `remaining` units are left, in millionths, rounded down.
+fn used_ppm(remaining: u64, limit: u64) -> u64 {
+    let (used, limit) = (limit.saturating_sub(remaining), limit.max(1));
+    match used.checked_mul(1_000_000) {
+        Some(used) => used / limit,
+        None => u64::try_from(u128::from(used) * 1_000_000 / u128::from(limit)).unwrap_or(u64::MAX),
+    }
+}
+
 /// Decisions of one limit.
 #[derive(Debug, Default)]
 pub struct LimitMetrics {
@@ -194,13 +203,13 @@ impl LimitMetrics {
         count(&self.shards.own().repeated);
     }
 
-    /// Counts how full the limit was after a decision: `remaining` units of `limit` are left.
-    pub fn record_used(&self, remaining: u64, limit: u64) {
-        let used = u128::from(limit.saturating_sub(remaining)) * 1_000_000 / u128::from(limit.max(1));
-        self.shards
-            .own()
-            .used
-            .observe(&RATIO_PPM, u64::try_from(used).unwrap_or(u64::MAX));
+    /// Counts a decision, and how full the limit was after it: `remaining` units of `limit` are left.
+    pub fn record_used(&self, outcome: LimitOutcome, remaining: u64, limit: u64) {
+        let cells = self.shards.own();
+        if let Some(cell) = cells.outcomes.get(outcome as usize) {
+            count(cell);
+        }
+        cells.used.observe(&RATIO_PPM, used_ppm(remaining, limit));
     }
 
     /// Decisions so far, by the word for what was said. A candidate's are not the layer's.
@@ -320,7 +329,7 @@ mod tests {
     fn shares_in_use() {
         let limit = LimitMetrics::default();
         for (remaining, of) in [(10, 10), (5, 10), (0, 10), (1, u64::MAX), (20, 10), (0, 0)] {
-            limit.record_used(remaining, of);
+            limit.record_used(LimitOutcome::Allowed, remaining, of);
         }
         let used = limit.used();
         let at = |bound: f64| used.buckets.iter().find(|(own, _)| *own == bound).unwrap().1;

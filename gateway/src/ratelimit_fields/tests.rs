@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use http::header::RETRY_AFTER;
+
 use super::*;
 use limiter_core::{
     Algorithm, OnFailure, Rate,
@@ -316,6 +318,39 @@ fn a_worker_that_remembers_lists_tells_them_apart() {
 }
 
 proptest! {
+    #[test]
+    fn a_head_that_was_kept_tells_what_a_new_one_would(
+        remaining in 0..3_000_u64, wait_ms in 0..3_000_000_u64, secs in 0..3_u64, epoch in any::<bool>(),
+    ) {
+        let config = Responses {
+            legacy_reset: if epoch { LegacyReset::Epoch } else { LegacyReset::Delta },
+            ..responses()
+        };
+        let (policy, other) = (Spelled::new(&window("user", 5, 60)), Spelled::new(&window("ip", 5, 60)));
+        let mut fields = Fields::default();
+        let new = |remaining, wait_ms, fields: &mut Fields| {
+            let mut headers = HeaderMap::new();
+            let reading = reading(false, remaining, wait_ms);
+            headers.insert(RETRY_AFTER, HeaderValue::from(reading.wait.retry_after_secs().unwrap()));
+            let now = NOW.plus(Duration::from_secs(secs));
+            fields.write(&config, [&policy].into_iter(), &decision(&[reading]), NOW, now, &mut headers);
+            headers
+        };
+        let first = new(7, 70_000, &mut fields);
+        fields.keep_head(&policy, &first);
+        let reading = reading(false, remaining, wait_ms);
+        let told = |policy| Told {
+            policy,
+            reading: &reading,
+            retry_after: reading.wait.retry_after_secs().unwrap(),
+            asked: NOW,
+            now: NOW.plus(Duration::from_secs(secs)),
+        };
+        prop_assert!(fields.head(&config, &told(&other)).is_none());
+        let head = fields.head(&config, &told(&policy)).unwrap();
+        prop_assert_eq!(lines(&head), lines(&new(remaining, wait_ms, &mut fields)));
+    }
+
     #[test]
     fn the_epoch_is_at_or_after_the_moment_and_less_than_a_second_later(now in 0..1_u64 << 52, wait_us in 0..1_u64 << 50) {
         let now = Timestamp::from_micros(now);

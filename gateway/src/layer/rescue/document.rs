@@ -1,5 +1,6 @@
 //! The text of a problem document, and of its sentences. Written piece by piece: a refusal has to cost next to nothing.
 
+use limiter_core::{Policy, Wait, decision::ceil_secs};
 use memchr::memchr2;
 
 /// Text in the making.
@@ -24,6 +25,11 @@ impl Text {
 
     /// As a JSON string (RFC 8259, section 7).
     pub(super) fn put_json(&mut self, text: &str) -> &mut Self {
+        let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+        // All of it, for that takes a few instructions for 16 bytes.
+        if text.bytes().fold(true, |plain, byte| plain & is_plain(byte)) {
+            return self.put("\"").put(text).put("\"");
+        }
         if text.bytes().any(|byte| byte < b' ') {
             return self.put(&serde_json::Value::from(text).to_string());
         }
@@ -39,13 +45,35 @@ impl Text {
         self.put(rest).put("\"")
     }
 
-    /// In quotation marks, for people: a layer's name has no characters that would have to be escaped.
-    pub(super) fn put_name(&mut self, name: &str) -> &mut Self {
-        self.put("\"").put(name).put("\"")
-    }
-
     pub(super) fn finish(&mut self) -> String {
         std::mem::take(&mut self.0)
+    }
+}
+
+/// That the limit of `policy` is used up, for people. `quote` stands around its name, which has no characters that would
+/// have to be escaped anywhere.
+pub(super) fn put_used_up(to: &mut Text, quote: &'static str, policy: &Policy, wait: Wait, retry_after: Option<u64>) {
+    let algorithm = policy.algorithm();
+    let is_never = wait == Wait::Never;
+    to.put(if is_never {
+        "this request costs more than limit "
+    } else {
+        "limit "
+    });
+    to.put(quote).put(policy.name()).put(quote);
+    to.put(" of ").put_number(algorithm.limit());
+    if is_never {
+        to.put(" ever has");
+        return;
+    }
+    if algorithm.holds() {
+        to.put(" at once");
+    } else {
+        to.put(" per ").put_number(ceil_secs(algorithm.window())).put(" s");
+    }
+    to.put(" is used up");
+    if let Some(secs) = retry_after {
+        to.put("; retry in ").put_number(secs).put(" s");
     }
 }
 
