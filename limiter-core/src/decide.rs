@@ -41,41 +41,39 @@ impl Layer<'_> {
 /// always has room, takes nothing and waits for nothing. The request's turn is that of the enforced layer with the
 /// longest queue.
 pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timestamp) -> Decision {
-    let refusals = Refusals::of(
-        layers
-            .iter()
-            .zip(&*counters)
-            .map(|(layer, counter)| (layer.role, fits(layer, counter))),
-    );
+    let mut rooms = SmallVec::<[Room; 8]>::new();
+    for (layer, counter) in layers.iter().zip(&*counters) {
+        let (demand, free) = (layer.demand(), layer.algorithm.free(counter));
+        rooms.push(Room { demand, free });
+    }
+    let refusals = Refusals::of(layers.iter().zip(&rooms).map(|(layer, room)| (layer.role, room.fits())));
     let mut wait = Wait::For(std::time::Duration::ZERO);
     let (mut turn, mut receipt) = (None, None);
-    let readings: SmallVec<_> = (layers.iter().zip(&mut *counters).enumerate())
-        .map(|(at, (layer, counter))| {
-            let fits = fits(layer, counter);
-            let taken = refusals.charge(at, layer.role, layer.demand(), layer.algorithm.free(counter));
-            if taken > 0 {
-                layer.algorithm.save(counter, taken, now);
+    let mut readings = SmallVec::with_capacity(layers.len());
+    for (at, ((layer, room), counter)) in layers.iter().zip(&rooms).zip(counters).enumerate() {
+        let taken = refusals.charge(at, layer.role, room.demand, room.free);
+        if taken > 0 {
+            layer.algorithm.save(counter, taken, now);
+            if layer.gives_back {
+                Receipt::add(&mut receipt, at, taken, now);
+            }
+            if layer.role.is_enforced()
+                && refusals.first.is_none()
+                && let Some(own) = layer.algorithm.turn(counter, taken)
+            {
                 if layer.gives_back {
-                    Receipt::add(&mut receipt, at, taken, now);
-                }
-                if layer.role.is_enforced()
-                    && refusals.first.is_none()
-                    && let Some(own) = layer.algorithm.turn(counter, taken)
-                {
-                    if layer.gives_back {
-                        Turn::wait(&mut turn, own.0);
-                    } else {
-                        Turn::add(&mut turn, at, taken, own);
-                    }
+                    Turn::wait(&mut turn, own.0);
+                } else {
+                    Turn::add(&mut turn, at, taken, own);
                 }
             }
-            let reading = read(layer, counter, fits, taken, now);
-            if layer.role.is_enforced() && !fits {
-                wait = wait.max(reading.wait);
-            }
-            reading
-        })
-        .collect();
+        }
+        let reading = read(layer, counter, room.fits(), taken, now);
+        if layer.role.is_enforced() && !reading.fits {
+            wait = wait.max(reading.wait);
+        }
+        readings.push(reading);
+    }
     let verdict = match refusals.first {
         None => Verdict::Allowed,
         Some(by) => Verdict::Denied { by, wait },
@@ -86,6 +84,19 @@ pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timest
         turn,
         receipt,
         held: None,
+    }
+}
+
+/// What a request wants of a layer, and what that has.
+#[derive(Clone, Copy)]
+struct Room {
+    demand: u64,
+    free: u64,
+}
+
+impl Room {
+    fn fits(self) -> bool {
+        self.demand <= self.free
     }
 }
 
@@ -124,10 +135,6 @@ impl Refusals {
             Role::ChargedAlways | Role::Candidate => 0,
         }
     }
-}
-
-fn fits(layer: &Layer<'_>, counter: &Counter) -> bool {
-    layer.demand() <= layer.algorithm.free(counter)
 }
 
 fn read(layer: &Layer<'_>, counter: &Counter, fits: bool, taken: u64, now: Timestamp) -> Reading {

@@ -172,7 +172,7 @@ impl Fallback {
         if policy.on_failure() != OnFailure::Local || policy.algorithm().holds() {
             return;
         }
-        let (algorithm, fingerprint) = (policy.algorithm(), self.own.fingerprint(policy, key));
+        let (algorithm, fingerprint) = (policy.algorithm(), policy.fingerprint(key));
         let remember = |old| counters::remembered(algorithm, counter, old, || self.time.now());
         self.seen.write(fingerprint, algorithm, remember);
     }
@@ -211,7 +211,7 @@ impl Fallback {
                 gives_back: ask.policy.gives_back(),
             })
             .collect();
-        let names: PerLayer<Fingerprint> = (asks.iter().map(|ask| self.own.fingerprint(ask.policy, ask.key))).collect();
+        let names: PerLayer<Fingerprint> = (asks.iter().map(|ask| ask.policy.fingerprint(ask.key))).collect();
         // All of it under the locks of the counters: who is charged in between is not part of a seed.
         self.own.decide_by(&layers, &names, |counters, now| {
             for (((ask, layer), name), counter) in asks.iter().zip(&layers).zip(&names).zip(&mut *counters) {
@@ -361,7 +361,7 @@ impl Store for Fallback {
         } in settlements
         {
             let share = self.shares.of(&policy, self.live(), 1);
-            self.own.settle_one(self.own.fingerprint(&policy, &key), &share, change);
+            self.own.settle_one(policy.fingerprint(&key), &share, change);
         }
     }
 
@@ -374,7 +374,7 @@ impl Store for Fallback {
                 policy, key, change, ..
             } = &settlement;
             let share = self.shares.of(policy, self.live(), 1);
-            let name = self.own.fingerprint(policy, key);
+            let name = policy.fingerprint(key);
             let corrected = self.own.settle_and(name, &share, *change, |counter, now| {
                 self.ledger.correct(name, at, *change, share.expires_at(counter), now)
             });

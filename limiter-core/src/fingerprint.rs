@@ -2,10 +2,11 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, Hasher, RandomState},
+    hash::{BuildHasher, RandomState},
+    sync::LazyLock,
 };
 
-use siphasher::sip128::{Hasher128, SipHasher13};
+use siphasher::sip128::SipHasher13;
 
 /// A keyed hash of a counter's whole name. Two names meet with a probability of 2^-128; with a secret key nobody can
 /// look for such a pair, or for names that crowd one place of the table.
@@ -28,7 +29,7 @@ impl Fingerprint {
     }
 }
 
-/// The secret of a process.
+/// What counters' names are hashed with.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret(u64, u64);
 
@@ -39,29 +40,31 @@ impl Secret {
         Self(random.hash_one(0_u8), random.hash_one(1_u8))
     }
 
-    /// Of the counter `key` of the policy whose counters' names begin with `prefix`.
-    pub(crate) fn fingerprint(self, prefix: &str, key: &str) -> Fingerprint {
-        Self::finish(self.named(prefix, key))
+    /// That of this process for the counters whose names begin with `prefix`: a hash, too, so that no two prefixes have
+    /// the same. It is worked out once a policy; with each request, only the key is hashed.
+    pub(crate) fn of_prefix(prefix: &str) -> Self {
+        static PROCESS: LazyLock<Secret> = LazyLock::new(Secret::random);
+        PROCESS.for_prefix(prefix)
     }
 
-    /// Of `units` of that counter.
+    fn for_prefix(self, prefix: &str) -> Self {
+        let hash = self.hash(prefix.as_bytes());
+        Self(hash.low, hash.high)
+    }
+
+    /// Of `units` of the counter `key` under this prefix.
     pub(crate) fn fingerprint_of(self, prefix: &str, key: &str, units: u64) -> Fingerprint {
-        let mut hasher = self.named(prefix, key);
-        // No text has this byte: where the name ends is plain.
-        hasher.write(&[0xff]);
-        hasher.write(&units.to_le_bytes());
-        Self::finish(hasher)
+        let Fingerprint { low, high } = self.for_prefix(prefix).fingerprint(key);
+        Self(low, high).hash(&units.to_le_bytes())
     }
 
-    fn named(self, prefix: &str, key: &str) -> SipHasher13 {
-        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
-        hasher.write(prefix.as_bytes());
-        hasher.write(key.as_bytes());
-        hasher
+    /// Of the counter `key`, under the prefix that this was made for.
+    pub(crate) fn fingerprint(self, key: &str) -> Fingerprint {
+        self.hash(key.as_bytes())
     }
 
-    fn finish(hasher: SipHasher13) -> Fingerprint {
-        let hash = hasher.finish128();
+    fn hash(self, text: &[u8]) -> Fingerprint {
+        let hash = SipHasher13::new_with_keys(self.0, self.1).hash(text);
         Fingerprint {
             low: hash.h1,
             high: hash.h2,
@@ -81,11 +84,14 @@ mod tests {
 
     #[test]
     fn names_and_secrets_make_the_fingerprint() {
+        let name = |secret: Secret, prefix, key| secret.for_prefix(prefix).fingerprint(key);
         let (a, b) = (Secret(1, 2), Secret(1, 3));
-        assert_eq!(a.fingerprint("user:tb:", "alice"), a.fingerprint("user:tb:", "alice"));
-        assert_ne!(a.fingerprint("user:tb:", "alice"), a.fingerprint("user:tb:", "alicf"));
-        assert_ne!(a.fingerprint("user:tb:", "alice"), a.fingerprint("user:lb:", "alice"));
-        assert_ne!(a.fingerprint("user:tb:", "alice"), b.fingerprint("user:tb:", "alice"));
+        let alice = name(a, "user:tb:", "alice");
+        assert_eq!(alice, name(a, "user:tb:", "alice"));
+        assert_ne!(alice, name(a, "user:tb:", "alicf"));
+        assert_ne!(alice, name(a, "user:lb:", "alice"));
+        assert_ne!(alice, name(a, "user:tb:alice", ""));
+        assert_ne!(alice, name(b, "user:tb:", "alice"));
         assert_ne!(
             a.fingerprint_of("user:tb:", "alice", 1),
             a.fingerprint_of("user:tb:", "alice", 2)
@@ -93,8 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn every_process_has_its_own_secret() {
-        let name = |secret: Secret| secret.fingerprint("user:tb:", "alice");
+    fn a_process_has_one_secret_and_each_its_own() {
+        let name = |secret: Secret| secret.for_prefix("user:tb:").fingerprint("alice");
         assert_ne!(name(Secret::random()), name(Secret::random()));
+        let of_process = || Secret::of_prefix("user:tb:").fingerprint("alice");
+        assert_eq!(of_process(), of_process());
     }
 }

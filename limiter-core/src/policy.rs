@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use crate::algorithm::Algorithm;
+use crate::{
+    algorithm::Algorithm,
+    fingerprint::{Fingerprint, Secret},
+};
 
 /// What a layer does while its store cannot answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,6 +66,8 @@ pub struct Policy {
     scope: Scope,
     /// `name:tag:`, the name escaped, which begins the name of every counter of this policy.
     key_prefix: Box<str>,
+    /// What their fingerprints are made with.
+    secret: Secret,
 }
 
 impl Policy {
@@ -70,7 +75,7 @@ impl Policy {
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, algorithm: impl Into<Algorithm>, on_failure: OnFailure) -> Self {
         let (name, algorithm) = (name.into(), algorithm.into());
-        let key_prefix = format!("{}:{}:", escape(&name), algorithm.tag()).into();
+        let key_prefix: Box<str> = format!("{}:{}:", escape(&name), algorithm.tag()).into();
         Self {
             name,
             algorithm,
@@ -78,6 +83,7 @@ impl Policy {
             role: Role::default(),
             gives_back: false,
             scope: Scope::default(),
+            secret: Secret::of_prefix(&key_prefix),
             key_prefix,
         }
     }
@@ -95,8 +101,10 @@ impl Policy {
         } else {
             ""
         };
+        let key_prefix: Box<str> = format!("{}:{}{own}:", escape(&self.name), algorithm.tag()).into();
         Self {
-            key_prefix: format!("{}:{}{own}:", escape(&self.name), algorithm.tag()).into(),
+            secret: Secret::of_prefix(&key_prefix),
+            key_prefix,
             algorithm,
             role: Role::Candidate,
             ..self.clone()
@@ -192,6 +200,11 @@ impl Policy {
     #[must_use]
     pub fn key_prefix(&self) -> &str {
         &self.key_prefix
+    }
+
+    /// What stands for the name of its counter `key` in this process's memory.
+    pub(crate) fn fingerprint(&self, key: &str) -> Fingerprint {
+        self.secret.fingerprint(key)
     }
 }
 

@@ -19,8 +19,8 @@ use crate::{
     algorithm::{Algorithm, Counter},
     clock::{Clock, Timestamp},
     decide::{Layer, decide},
-    decision::{Decision, INLINE_LAYERS},
-    fingerprint::{Fingerprint, Secret},
+    decision::Decision,
+    fingerprint::Fingerprint,
     settlement::{Change, Settlement},
 };
 
@@ -33,8 +33,8 @@ const MIN_SHARD_LEN: usize = 1024;
 /// Counters evicted under one lock, where the bound is lowered: no decision waits longer than for these.
 const TRIM: usize = 256;
 
-/// A value for each layer.
-type PerLayer<T> = SmallVec<[T; INLINE_LAYERS]>;
+/// A value for each layer: on the stack, as long as it lives in one function.
+type PerLayer<T> = SmallVec<[T; 8]>;
 
 /// Counters in this process.
 ///
@@ -44,7 +44,6 @@ type PerLayer<T> = SmallVec<[T; INLINE_LAYERS]>;
 /// up theirs.
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    secret: Secret,
     shards: Box<[Aligned]>,
 }
 
@@ -63,7 +62,6 @@ impl MemoryStore {
         let shard = |_| Aligned(Mutex::new(Shard::new(max_keys / count)));
         Self {
             clock,
-            secret: Secret::random(),
             shards: (0..count).map(shard).collect(),
         }
     }
@@ -136,7 +134,7 @@ impl MemoryStore {
                 cost: ask.cost,
                 gives_back: ask.policy.gives_back(),
             });
-            fingerprints.push(self.secret.fingerprint(ask.policy.key_prefix(), ask.key));
+            fingerprints.push(ask.policy.fingerprint(ask.key));
         }
         let mut at = Timestamp::from_micros(0);
         let decision = self.decide_by(&layers, &fingerprints, |counters, now| {
@@ -154,7 +152,10 @@ impl MemoryStore {
         fingerprints: &[Fingerprint],
         decide: impl FnOnce(&mut [Counter], Timestamp) -> Decision,
     ) -> Decision {
-        let mut places: PerLayer<Place> = fingerprints.iter().copied().map(Place::new).collect();
+        let mut places = PerLayer::new();
+        for fingerprint in fingerprints {
+            places.push(Place::new(*fingerprint));
+        }
         let mut shards = Locked::new(&self.shards, &places);
         // Read under the locks: else a decision that came later could be here first, and time would go back.
         let now = self.clock.now();
@@ -189,10 +190,9 @@ impl MemoryStore {
         algorithm.settle(&mut counter, change, now);
         let told = then(&counter, now);
         let says_something = algorithm.expires_at(&counter) > now;
-        let entry = Entry::new(place.fingerprint, counter, algorithm);
         match place.slot {
-            Some(slot) => shard.replace(slot, entry),
-            None if says_something => shard.insert(entry, now),
+            Some(slot) => shard.put_back(slot, counter, algorithm),
+            None if says_something => shard.insert(Entry::new(place.fingerprint, counter, algorithm), now),
             None => {}
         }
         told
@@ -223,8 +223,7 @@ impl Store for MemoryStore {
             policy, key, change, ..
         } in settlements
         {
-            let fingerprint = self.secret.fingerprint(policy.key_prefix(), &key);
-            self.settle_one(fingerprint, policy.algorithm(), change);
+            self.settle_one(policy.fingerprint(&key), policy.algorithm(), change);
         }
     }
 
@@ -307,19 +306,25 @@ fn put(
     decision: &Decision,
     now: Timestamp,
 ) {
-    // In two rounds, because an insertion moves other entries.
-    for is_new in [false, true] {
-        let readings = decision.readings.iter();
-        for (((layer, place), counter), reading) in layers.iter().zip(places).zip(&mut *counters).zip(readings) {
-            if place.slot.is_none() != is_new || !(place.stored || reading.taken > 0) {
-                continue;
+    let mut new = PerLayer::<usize>::new();
+    for (at, (layer, place)) in layers.iter().zip(places).enumerate() {
+        let is_kept = place.stored || decision.readings.get(at).is_some_and(|reading| reading.taken > 0);
+        match place.slot {
+            _ if !is_kept => {}
+            Some(slot) => {
+                let counter = mem::take(&mut counters[at]);
+                shards.of(place.fingerprint).put_back(slot, counter, layer.algorithm);
             }
-            let entry = Entry::new(place.fingerprint, mem::take(counter), layer.algorithm);
-            let shard = shards.of(place.fingerprint);
-            match place.slot {
-                Some(slot) => shard.replace(slot, entry),
-                None => shard.insert(entry, now),
-            }
+            // Once the others are in their places, because an insertion moves entries.
+            None => new.push(at),
         }
+    }
+    for at in new {
+        let entry = Entry::new(
+            places[at].fingerprint,
+            mem::take(&mut counters[at]),
+            layers[at].algorithm,
+        );
+        shards.of(places[at].fingerprint).insert(entry, now);
     }
 }

@@ -155,7 +155,7 @@ proptest! {
         let divided = policy.algorithm().divided(count);
         // A share that admitted nothing: what it has used is its part of what the server knows.
         let mut part = divided.load(None, now);
-        let name = gateway.own.fingerprint(&policy, "alice");
+        let name = policy.fingerprint("alice");
         gateway.raise(&policy, &divided, name, &mut part, count, now);
         let own = gateway.own.read(name, |own, now| units(&divided.load(own.cloned(), now)));
         let debt: u64 = gateway.take_debts().map(|debt| debt.units()).sum();

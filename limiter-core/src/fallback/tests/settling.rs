@@ -136,8 +136,7 @@ fn what_a_share_was_charged_beside_the_server_is_settled_too() {
 fn what_nobody_may_have_been_told_of_is_not_given_back_there() {
     let ledger = Ledger::new(1);
     let policy = settled(window(10, DAY).into());
-    let (_, fallback) = fallback(1);
-    let name = |key| fallback.own.fingerprint(&policy, key);
+    let name = |key| policy.fingerprint(key);
     for key in ["alice", "bob"] {
         let charge = Charge {
             fingerprint: name(key),

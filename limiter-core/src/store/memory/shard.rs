@@ -99,9 +99,9 @@ impl Shard {
         entry.counter.as_ref()
     }
 
-    /// Puts something into a slot.
-    pub(super) fn replace(&mut self, slot: Slot, entry: Entry) {
-        self.entries[slot.0 as usize] = entry;
+    /// Puts the counter of a slot in its place.
+    pub(super) fn put_back(&mut self, slot: Slot, counter: Counter, algorithm: &Algorithm) {
+        self.entries[slot.0 as usize].put(counter, algorithm);
     }
 
     /// From now on, at most `max` counters, at least 1. Those above it stay until [`Shard::trim`] or insertions meet
@@ -222,9 +222,16 @@ impl Entry {
             fingerprint,
             expires_at: algorithm.expires_at(&counter),
             used_share: algorithm.used_share(&counter),
-            is_held: matches!(&counter, Counter::Slots(slots) if slots.held > 0),
+            is_held: is_held(&counter),
             counter: Some(counter),
         }
+    }
+
+    fn put(&mut self, counter: Counter, algorithm: &Algorithm) {
+        self.expires_at = algorithm.expires_at(&counter);
+        self.used_share = algorithm.used_share(&counter);
+        self.is_held = is_held(&counter);
+        self.counter = Some(counter);
     }
 
     /// Whether some of the limit is used.
@@ -246,6 +253,11 @@ impl Entry {
             .then(expires_at.cmp(&other_expires_at))
             .is_lt()
     }
+}
+
+/// Whether requests that run hold some of it.
+fn is_held(counter: &Counter) -> bool {
+    matches!(counter, Counter::Slots(slots) if slots.held > 0)
 }
 
 #[cfg(test)]

@@ -6,22 +6,12 @@ use super::{Aligned, Fingerprint, MemoryStore, lock, shard::Entry};
 use crate::{
     algorithm::{Algorithm, Counter},
     clock::Timestamp,
-    policy::Policy,
 };
 
 impl MemoryStore {
-    /// An empty store like this one, in which every counter has the same fingerprint as here.
+    /// An empty store by the same clock.
     pub(crate) fn sibling(&self, max_keys: usize) -> Self {
-        let secret = self.secret;
-        Self {
-            secret,
-            ..Self::new(Arc::clone(&self.clock), max_keys)
-        }
-    }
-
-    /// What stands for the name of a counter.
-    pub(crate) fn fingerprint(&self, policy: &Policy, key: &str) -> Fingerprint {
-        self.secret.fingerprint(policy.key_prefix(), key)
+        Self::new(Arc::clone(&self.clock), max_keys)
     }
 
     /// Looks at a counter under its lock; `None` where there is none, or it has expired.
@@ -43,11 +33,15 @@ impl MemoryStore {
         let mut shard = lock(self.shard_of(fingerprint));
         let slot = shard.find(fingerprint);
         let stored = slot.and_then(|slot| shard.take(slot, Timestamp::from_micros(0)));
-        let entry = Entry::new(fingerprint, write(stored), algorithm);
+        let counter = write(stored);
         match slot {
-            Some(slot) => shard.replace(slot, entry),
-            None if entry.says_something() => shard.insert(entry, self.clock.now()),
-            None => {}
+            Some(slot) => shard.put_back(slot, counter, algorithm),
+            None => {
+                let entry = Entry::new(fingerprint, counter, algorithm);
+                if entry.says_something() {
+                    shard.insert(entry, self.clock.now());
+                }
+            }
         }
     }
 
