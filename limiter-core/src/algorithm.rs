@@ -76,6 +76,27 @@ impl Algorithm {
         matches!(self, Self::Concurrency(_))
     }
 
+    /// Whether units may be taken [in lots](crate::LotTerms): where they are used a moment after they were charged, not more
+    /// than what is in hand is let pass beyond the limit. Not of queues, whose turns are given one by one; nor where every
+    /// moment counts: of a log, and of what is held.
+    #[must_use]
+    pub fn knows_lots(&self) -> bool {
+        let is_exact = matches!(self, Self::SlidingWindowLog(_) | Self::Concurrency(_));
+        !is_exact && !self.has_turns()
+    }
+
+    /// For how long at most a lot may be used that was taken `at` that moment, by the clock that the counter goes by: to
+    /// the end of the window, or sub-window, that it was charged to. `more` is the wait until more is free. A bucket has no
+    /// windows.
+    #[cfg(feature = "redis")]
+    pub(crate) fn lot_life(&self, at: Timestamp, more: Duration) -> Duration {
+        match self {
+            Self::FixedWindow(_) => more,
+            Self::SlidingWindowCounter(a) => a.rest_of_sub_window(at),
+            _ => Duration::MAX,
+        }
+    }
+
     /// Two letters that begin the names of its counters.
     #[must_use]
     pub fn tag(&self) -> &'static str {

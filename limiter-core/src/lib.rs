@@ -18,6 +18,8 @@ mod held;
 mod holdings;
 pub mod key;
 pub mod limiter;
+#[cfg(feature = "redis")]
+mod lots;
 pub mod policy;
 mod receipt;
 mod refusals;
@@ -36,7 +38,9 @@ pub use fallback::{Debt, Fallback};
 pub use held::Held;
 pub use key::{Key, KeyHasher, Part};
 pub use limiter::{Checking, FallbackDecision, Limiter, Outcome};
-pub use policy::{OnFailure, Policy, Role, Scope};
+#[cfg(feature = "redis")]
+pub use lots::Lots;
+pub use policy::{LotSize, LotTerms, OnFailure, Policy, Role, Scope};
 pub use receipt::Receipt;
 #[cfg(feature = "redis")]
 pub use store::{

@@ -4,6 +4,8 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "redis")]
+use crate::lots::Lots;
 use crate::{
     clock::{Clock, Timestamp},
     decision::{Decision, INLINE_LAYERS, Verdict},
@@ -17,6 +19,9 @@ use crate::{
 };
 
 mod fallen;
+#[cfg(feature = "redis")]
+mod leased;
+mod merge;
 mod scoped;
 
 use fallen::{Fallen, Plan};
@@ -29,6 +34,8 @@ pub struct Limiter {
     refusals: Option<Arc<RefusalCache>>,
     /// Counters that are this process's alone.
     own: Option<Arc<MemoryStore>>,
+    #[cfg(feature = "redis")]
+    lots: Option<Arc<Lots>>,
 }
 
 /// What the limiter says of a request.
@@ -112,6 +119,8 @@ impl Limiter {
             fallback,
             refusals: None,
             own: None,
+            #[cfg(feature = "redis")]
+            lots: None,
         }
     }
 
@@ -134,6 +143,15 @@ impl Limiter {
         Self { own, ..self }
     }
 
+    /// The same, which keeps the lots of policies that are [leased](crate::Policy::leased): those of the store. Without, each
+    /// of their requests asks it.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn with_lots(self, lots: Arc<Lots>) -> Self {
+        let lots = Some(lots);
+        Self { lots, ..self }
+    }
+
     /// Decides one request: its layers in order, as one step, all or nothing. A request without layers is allowed.
     #[must_use]
     pub fn check(&self, asks: &[Ask<'_>]) -> Checking {
@@ -144,6 +162,14 @@ impl Limiter {
     }
 
     fn check_shared(&self, asks: &[Ask<'_>]) -> Checking {
+        #[cfg(feature = "redis")]
+        if let Some(lots) = &self.lots {
+            return leased::check(self, lots, asks);
+        }
+        self.check_store(asks)
+    }
+
+    fn check_store(&self, asks: &[Ask<'_>]) -> Checking {
         if asks.is_empty() {
             return Checking::Ready(Outcome::Decided(Decision::unlimited()));
         }

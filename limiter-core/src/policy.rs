@@ -1,6 +1,6 @@
 //! A policy: one entry of `limits`, as far as deciding goes.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use crate::{
     algorithm::Algorithm,
@@ -53,6 +53,36 @@ pub enum Scope {
     Instance,
 }
 
+/// How units of a policy are taken from a shared store ahead of their use: in lots, of which this process then hands out by
+/// itself. What is left of a lot goes back when its time is over, and at the end of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LotTerms {
+    /// The most units of a counter that this process has in hand.
+    pub size: LotSize,
+    /// For how long a lot is in hand.
+    pub ttl: Duration,
+}
+
+/// The most units of a counter that one process has in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LotSize {
+    /// So many hundredths of what passes at one moment, rounded down.
+    Percent(u8),
+    /// So many.
+    Units(u64),
+}
+
+impl LotSize {
+    /// So many units, where `limit` pass at one moment: 1 at least, and that at most.
+    fn of(self, limit: u64) -> u64 {
+        let units = match self {
+            Self::Units(units) => units,
+            Self::Percent(part) => limit / 100 * u64::from(part) + limit % 100 * u64::from(part) / 100,
+        };
+        units.clamp(1, limit.max(1))
+    }
+}
+
 /// One layer: a name, how it counts, and what happens without its store.
 ///
 /// The name is the identity: counters follow it when the other fields change.
@@ -64,6 +94,8 @@ pub struct Policy {
     role: Role,
     gives_back: bool,
     scope: Scope,
+    lots: Option<LotTerms>,
+    lot_max: u64,
     /// `name:tag:`, the name escaped, which begins the name of every counter of this policy.
     key_prefix: Box<str>,
     /// What their fingerprints are made with.
@@ -84,6 +116,8 @@ impl Policy {
             gives_back: false,
             scope: Scope::default(),
             secret: Secret::of_prefix(&key_prefix),
+            lots: None,
+            lot_max: 0,
             key_prefix,
         }
     }
@@ -107,6 +141,8 @@ impl Policy {
             key_prefix,
             algorithm,
             role: Role::Candidate,
+            lots: None,
+            lot_max: 0,
             ..self.clone()
         }
     }
@@ -134,6 +170,17 @@ impl Policy {
         Self { scope, ..self }
     }
 
+    /// The same policy, whose units are taken [in lots](LotTerms) where the limiter
+    /// [keeps some](crate::Limiter::with_lots). Its counters are the same.
+    ///
+    /// For enforced policies that all processes count together, by an algorithm that [knows lots](Algorithm::knows_lots).
+    #[must_use]
+    pub fn leased(self, terms: LotTerms) -> Self {
+        let lot_max = terms.size.of(self.algorithm.limit());
+        let lots = Some(terms);
+        Self { lots, lot_max, ..self }
+    }
+
     /// The same policy with other parameters of its algorithm, for some of its counters: those are named as ever.
     #[must_use]
     pub fn with_algorithm(&self, algorithm: impl Into<Algorithm>) -> Self {
@@ -144,6 +191,7 @@ impl Policy {
             "another algorithm has other counters"
         );
         Self {
+            lot_max: (self.lots).map_or(0, |terms| terms.size.of(algorithm.limit())),
             algorithm,
             ..self.clone()
         }
@@ -179,17 +227,31 @@ impl Policy {
         self.role
     }
 
-    /// Whether units can come back before time brings them: its charges are settled afterwards.
+    /// How its units are taken in lots; `None`: each request asks for its own.
+    #[must_use]
+    pub fn lots(&self) -> Option<&LotTerms> {
+        self.lots.as_ref()
+    }
+
+    /// The most units of a counter that one process has in hand: 1 at least, and what passes at one moment at most. 0 where
+    /// they are not taken in lots.
+    #[must_use]
+    pub fn lot_max(&self) -> u64 {
+        self.lot_max
+    }
+
+    /// Whether units can come back before time brings them: its charges are settled afterwards, or what is left of lots
+    /// goes back.
     #[must_use]
     pub fn gives_back(&self) -> bool {
-        self.gives_back
+        self.gives_back || self.lots.is_some()
     }
 
     /// Whether a refusal stands until the wait that it told is over, whatever happens meanwhile: nobody gives units back
     /// early, and nobody else is to count the request.
     #[must_use]
     pub fn refuses_for_good(&self) -> bool {
-        self.role == Role::Enforced && !self.gives_back && !self.algorithm.has_turns() && !self.algorithm.holds()
+        self.role == Role::Enforced && !self.gives_back() && !self.algorithm.has_turns() && !self.algorithm.holds()
     }
 
     /// `name:tag:`: what the names of this policy's counters begin with, after the store's own prefix. The tag of the

@@ -112,6 +112,24 @@ impl Receipt {
         }
     }
 
+    /// When a layer was charged, if it was.
+    #[cfg(feature = "redis")]
+    pub(crate) fn charged_at(&self, layer: usize) -> Option<Timestamp> {
+        let item = self.items.iter().find(|item| item.layer == layer);
+        item.map(|item| item.at)
+    }
+
+    /// Nothing of these layers is to be settled.
+    #[cfg(feature = "redis")]
+    pub(crate) fn forget(receipt: &mut Option<Box<Self>>, layers: impl Fn(usize) -> bool) {
+        if let Some(kept) = receipt {
+            kept.items.retain(|item| !layers(item.layer));
+            if kept.items.is_empty() {
+                *receipt = None;
+            }
+        }
+    }
+
     /// Keeps what is needed to settle what `asks` were charged.
     pub(crate) fn claim(&mut self, asks: &[Ask<'_>], home: Home) {
         for item in self.items.iter_mut().filter(|item| item.counter.is_none()) {

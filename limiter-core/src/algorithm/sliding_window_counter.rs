@@ -146,6 +146,13 @@ impl SlidingWindowCounter {
         self.grid
     }
 
+    /// Time from `at` to the end of its sub-window.
+    #[cfg(feature = "redis")]
+    pub(super) fn rest_of_sub_window(&self, at: Timestamp) -> Duration {
+        let end = self.grid.start(self.grid.index(at.as_micros()) + 1);
+        Timestamp::from_micros(end).since(at)
+    }
+
     pub(super) fn load(&self, stored: Option<Box<SubWindows>>, now: u64) -> Box<SubWindows> {
         let head = self.grid.index(now);
         let mut counter = match stored {

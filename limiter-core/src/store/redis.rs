@@ -21,7 +21,7 @@ use self::{
     sentinel::Sentinels,
 };
 use super::{Answer, Ask, Health, Store, StoreError, are_distinct};
-use crate::{clock::Clock, decision::Decision, fallback::Fallback, settlement::Settlement};
+use crate::{clock::Clock, decision::Decision, fallback::Fallback, lots::Lots, settlement::Settlement};
 
 mod answer;
 mod asker;
@@ -66,6 +66,9 @@ pub trait StoreObserver: fmt::Debug + Send + Sync + 'static {
 /// How often it is looked whether all is settled.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How often it is looked for lots that have ended: what is left of them may be wanted elsewhere.
+const LOTS_PAUSE: Duration = Duration::from_millis(50);
+
 /// Counters in Redis.
 ///
 /// Works without a server: until one is reached, every decision is [`StoreError::Unavailable`], at once.
@@ -73,6 +76,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub struct RedisStore {
     context: Arc<Context>,
     topology: Arc<Topology>,
+    lots: Arc<Lots>,
     /// The connections end with the store.
     _tasks: Vec<TaskGuard>,
 }
@@ -137,12 +141,31 @@ impl RedisStore {
         self.context.live.load(Ordering::Relaxed)
     }
 
-    /// Tells the servers what they are still to be told: what is to be charged or given back, and what the fallback admitted
-    /// in their place. Waits for that, and for servers that are away, `at_most` so long. Gives the number of counters
+    /// What is in hand of policies that are taken in [lots](crate::LotTerms), for the limiters over this store. What is left
+    /// of a lot goes back when it has ended.
+    #[must_use]
+    pub fn lots(&self) -> &Arc<Lots> {
+        &self.lots
+    }
+
+    /// Gives back what is in hand: for a change of policies, after which nobody may ask for it.
+    pub fn return_lots(&self) {
+        self.give_back(self.lots.take_all());
+    }
+
+    fn give_back(&self, lots: Vec<Settlement>) {
+        if !lots.is_empty() {
+            self.settle(lots);
+        }
+    }
+
+    /// Tells the servers what they are still to be told: what is to be charged or given back, lots among it, and what the
+    /// fallback admitted in their place. Waits for that, and for servers that are away, `at_most` so long. Gives the number of counters
     /// whose servers were not told.
     ///
     /// For the end: what is decided meanwhile may have to be told as well.
     pub async fn settled(&self, at_most: Duration) -> usize {
+        self.give_back(self.lots.close());
         let owed = || (self.context.fallback.as_ref()).map_or(0, |fallback| fallback.debtors());
         let wait = async {
             // Each is asked: one that is not settled must not keep the others from it.
@@ -189,6 +212,14 @@ impl RedisStore {
         };
         let topology = Arc::new(topology);
         context.settle_by(&topology);
+        let clock = context.given_clock.clone();
+        let clock = clock.unwrap_or_else(|| Arc::new(context.clock));
+        let lots = Arc::new(Lots::new(clock, context.runtime.clone()));
+        tasks.push(TaskGuard(runtime.spawn(end_lots(
+            Arc::clone(&context),
+            Arc::clone(&topology),
+            Arc::clone(&lots),
+        ))));
         let leases = leases::run(Arc::clone(&context), Arc::clone(&topology));
         tasks.push(TaskGuard(runtime.spawn(leases)));
         let beat = beat::run(Arc::clone(&context), Arc::clone(&topology));
@@ -198,6 +229,7 @@ impl RedisStore {
         Ok(Self {
             context,
             topology,
+            lots,
             _tasks: tasks,
         })
     }
@@ -280,6 +312,19 @@ impl Topology {
             Self::Standalone(node) => Some(Arc::clone(node.node())),
             Self::Sentinel(sentinels) => sentinels.primary().as_ref().map(|running| Arc::clone(running.node())),
             Self::Cluster(cluster) => cluster.owner_of(name),
+        }
+    }
+}
+
+/// Gives back what is left of lots that have ended, for ever.
+async fn end_lots(context: Arc<Context>, topology: Arc<Topology>, lots: Arc<Lots>) {
+    loop {
+        tokio::time::sleep(LOTS_PAUSE).await;
+        let left = lots.sweep();
+        if !left.is_empty()
+            && let Err(dropped) = topology.settle(left)
+        {
+            context.unsettled(dropped);
         }
     }
 }

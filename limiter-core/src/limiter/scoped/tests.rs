@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     algorithm::{Align, Concurrency, FixedWindow, LeakyBucket, Rate},
     decision::Wait,
+    limiter::FallbackDecision,
     policy::{OnFailure, Policy},
     store::{Answer, Health, Store, StoreError},
     test_util::ManualClock,

@@ -1,0 +1,322 @@
+//! Lots: units of shared counters that this process has in hand, and hands out by itself.
+//!
+//! The store was charged for a whole lot before the first unit of it is used, and what is left goes back. So at any time
+//! no more was let pass than the store was charged for. A unit is used after it was charged, but no later than the lot
+//! [ends](Algorithm::lot_life): in any window, at most as much passes beyond the limit as was in hand when it began.
+//!
+//! A counter has one lot. Who finds too little in it asks the store for what it costs, as if there were no lots; and if
+//! the counter is in use, the next lot is taken in the same call. It is also taken, in the background, when little is left.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hashbrown::HashTable;
+use tokio::runtime::Handle;
+
+mod lot;
+#[cfg(test)]
+mod tests;
+
+use self::lot::{Grant, Lot};
+use crate::{
+    algorithm::Algorithm,
+    clock::{Clock, Timestamp},
+    decision::{Decision, Reading, Verdict, Wait},
+    fingerprint::Fingerprint,
+    policy::Policy,
+    settlement::{Change, Settlement},
+    store::{Ask, StoreError},
+};
+
+/// A power of two, as [`Fingerprint::shard`] wants.
+const SHARDS: usize = 64;
+/// Counters with a lot, or in use without one, at most: about 200 bytes each. Requests of others ask the store.
+const LOTS_MAX: usize = 65_536;
+
+/// The lots of one store.
+#[derive(Debug)]
+pub struct Lots {
+    clock: Arc<dyn Clock>,
+    runtime: Handle,
+    shards: Box<[Mutex<HashTable<Lot>>]>,
+    /// Lots in all shards.
+    len: AtomicUsize,
+    /// None is taken any more.
+    is_closed: AtomicBool,
+}
+
+/// Units out of a lot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handed {
+    pub(crate) reading: Reading,
+    pub(crate) units: u64,
+    /// When they were charged, by the clock that the counter goes by.
+    at: Timestamp,
+    /// When their lot ends, by ours.
+    until: Timestamp,
+    /// So many are to be taken next; 0: none yet.
+    pub(crate) wanted: u64,
+}
+
+/// What becomes of a request that its lot had too little for.
+#[derive(Debug)]
+pub(crate) struct Missed {
+    /// What stands for the counter.
+    pub(crate) counter: Fingerprint,
+    /// So many are to be taken; 0: none.
+    pub(crate) wanted: u64,
+    /// What was left of a lot that has ended.
+    pub(crate) ended: Option<Settlement>,
+}
+
+/// A lot that is on its way. Dropped, it did not come.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    lots: Arc<Lots>,
+    counter: Fingerprint,
+    policy: Arc<Policy>,
+    key: Box<str>,
+    units: u64,
+    /// When it was asked for, by our clock.
+    asked: Timestamp,
+    /// It has come.
+    is_settled: bool,
+}
+
+impl Lots {
+    /// No lots yet. They are waited for in tasks of `runtime`.
+    pub(crate) fn new(clock: Arc<dyn Clock>, runtime: Handle) -> Self {
+        Self {
+            clock,
+            runtime,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            len: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Takes what a request costs out of the lot, if there is enough in it.
+    pub(crate) fn take(&self, ask: &Ask<'_>, now: Timestamp) -> Option<Handed> {
+        let counter = ask.policy.fingerprint(ask.key);
+        let mut shard = self.shard(counter);
+        let lot = shard.find_mut(counter.hash(), |lot| lot.is_of(counter))?;
+        let mut handed = lot.take(ask, now)?;
+        if self.is_closed.load(Ordering::Relaxed) {
+            handed.wanted = 0;
+        }
+        Some(handed)
+    }
+
+    /// Puts back what was handed out for a request that does not pass. Gives what the store is to have, since its lot has
+    /// ended or is full.
+    pub(crate) fn put_back(&self, ask: &Ask<'_>, handed: &Handed, now: Timestamp) -> Option<Settlement> {
+        if handed.units == 0 {
+            return None;
+        }
+        let counter = ask.policy.fingerprint(ask.key);
+        let mut shard = self.shard(counter);
+        let lot = shard.find_mut(counter.hash(), |lot| lot.is_of(counter));
+        if let Some(lot) = lot
+            && handed.until > now
+            && lot.put_back(ask.policy, handed.units)
+        {
+            return None;
+        }
+        let (units, at) = (handed.units, handed.at);
+        let change = Change::GiveBack { units, at };
+        Some(Settlement::new(Arc::clone(ask.policy), ask.key, change))
+    }
+
+    /// The lot has too little for a request: it asks the store. Says what is to be taken besides, now that the counter is
+    /// known to be in use.
+    pub(crate) fn miss(&self, ask: &Ask<'_>, now: Timestamp) -> Missed {
+        let counter = ask.policy.fingerprint(ask.key);
+        let (mut wanted, mut ended) = (0, None);
+        let mut shard = self.shard(counter);
+        match shard.find_mut(counter.hash(), |lot| lot.is_of(counter)) {
+            Some(lot) => (wanted, ended) = lot.miss(ask, now),
+            None => self.insert(&mut shard, Lot::new(counter, ask, now)),
+        }
+        if wanted > 0 && self.is_closed.load(Ordering::Relaxed) {
+            wanted = 0;
+        }
+        Missed { counter, wanted, ended }
+    }
+
+    /// The store has answered a request that the lot had too little for.
+    pub(crate) fn learn(&self, counter: Fingerprint, reading: &Reading) {
+        let now = self.now();
+        if let Some(lot) = self.shard(counter).find_mut(counter.hash(), |lot| lot.is_of(counter)) {
+            lot.learn(reading, now);
+        }
+    }
+
+    /// Begins to take a lot of `units` of the counter of `ask`.
+    pub(crate) fn fetch(self: &Arc<Self>, ask: &Ask<'_>, units: u64) -> Fetch {
+        Fetch {
+            lots: Arc::clone(self),
+            counter: ask.policy.fingerprint(ask.key),
+            policy: Arc::clone(ask.policy),
+            key: ask.key.into(),
+            units,
+            asked: self.now(),
+            is_settled: false,
+        }
+    }
+
+    /// Where a lot is waited for.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// What is left of lots that have ended. Counters that are no longer in use are forgotten.
+    pub(crate) fn sweep(&self) -> Vec<Settlement> {
+        self.end(|lot, now| lot.end(now))
+    }
+
+    /// All that is in hand, which is so no longer.
+    pub(crate) fn take_all(&self) -> Vec<Settlement> {
+        self.end(|lot, _| lot.give_up())
+    }
+
+    /// From now on nothing is taken any more, and nothing is in hand but what is given here.
+    pub(crate) fn close(&self) -> Vec<Settlement> {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.take_all()
+    }
+
+    /// Units of all counters that are in hand.
+    #[cfg(test)]
+    pub(crate) fn in_hand(&self) -> u64 {
+        let units = |shard: &Mutex<HashTable<Lot>>| lock(shard).iter().map(Lot::units).sum::<u64>();
+        self.shards.iter().map(units).sum()
+    }
+
+    /// Units of one counter that are in hand.
+    #[cfg(test)]
+    fn in_hand_of(&self, policy: &Arc<Policy>, key: &str) -> u64 {
+        let counter = policy.fingerprint(key);
+        let shard = self.shard(counter);
+        let lot = shard.find(counter.hash(), |lot| lot.is_of(counter));
+        lot.map_or(0, Lot::units)
+    }
+
+    fn end(&self, mut end: impl FnMut(&mut Lot, Timestamp) -> Option<Settlement>) -> Vec<Settlement> {
+        let mut settlements = Vec::new();
+        if self.len.load(Ordering::Relaxed) == 0 {
+            return settlements;
+        }
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            // Under the lock: nothing of a later time is in it.
+            let now = self.now();
+            let before = shard.len();
+            shard.retain(|lot| {
+                settlements.extend(end(lot, now));
+                lot.is_in_use(now)
+            });
+            self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
+        }
+        settlements
+    }
+
+    fn insert(&self, shard: &mut HashTable<Lot>, lot: Lot) {
+        if shard.len() >= LOTS_MAX / SHARDS {
+            let before = shard.len();
+            shard.retain(|lot| lot.is_taken());
+            self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
+        }
+        if shard.len() < LOTS_MAX / SHARDS {
+            shard.insert_unique(lot.counter().hash(), lot, |lot| lot.counter().hash());
+            self.len.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn shard(&self, counter: Fingerprint) -> MutexGuard<'_, HashTable<Lot>> {
+        lock(&self.shards[counter.shard(SHARDS)])
+    }
+}
+
+impl Fetch {
+    /// What the store is asked.
+    pub(crate) fn ask(&self) -> Ask<'_> {
+        Ask {
+            policy: &self.policy,
+            key: &self.key,
+            cost: self.units,
+        }
+    }
+
+    /// The store has answered. Gives what it is to have back, since nobody can use it any more.
+    pub(crate) fn came(mut self, result: Result<Decision, StoreError>) -> Vec<Settlement> {
+        let Ok(decision) = result else { return Vec::new() };
+        let Some(reading) = decision.readings.first() else {
+            return Vec::new();
+        };
+        if decision.verdict != Verdict::Allowed {
+            self.lots.learn(self.counter, reading);
+            return Vec::new();
+        }
+        // Without a receipt nothing can be given back: what is not used then stays charged.
+        let Some(at) = (decision.receipt.as_ref()).and_then(|receipt| receipt.charged_at(0)) else {
+            return Vec::new();
+        };
+        let grant = self.grant(at, reading);
+        self.is_settled = true;
+        let mut shard = self.lots.shard(self.counter);
+        let now = self.lots.now();
+        let lot = shard.find_mut(self.counter.hash(), |lot| lot.is_of(self.counter));
+        match lot {
+            Some(lot) if !self.lots.is_closed.load(Ordering::Relaxed) => lot.grant(&self.policy, grant, reading, now),
+            _ => vec![grant.returned(&self.policy, &self.key)],
+        }
+    }
+
+    /// What was charged `at` that moment of the counter's clock, after which the counter says this.
+    fn grant(&self, at: Timestamp, reading: &Reading) -> Grant {
+        let algorithm = self.policy.algorithm();
+        let ttl = self.policy.lots().map_or(Duration::ZERO, |terms| terms.ttl);
+        let life = algorithm.lot_life(at, more_in(reading));
+        Grant {
+            units: self.units,
+            at,
+            // It was charged later than it was asked for: this is never too late.
+            until: self.asked.plus(life.min(ttl)),
+            outlives: life > ttl || !matches!(algorithm, Algorithm::FixedWindow(_)),
+        }
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        if self.is_settled {
+            return;
+        }
+        let mut shard = self.lots.shard(self.counter);
+        if let Some(lot) = shard.find_mut(self.counter.hash(), |lot| lot.is_of(self.counter)) {
+            lot.failed();
+        }
+    }
+}
+
+/// How long until more is free, as far as that is known.
+fn more_in(reading: &Reading) -> Duration {
+    match reading.wait {
+        Wait::For(wait) => wait,
+        Wait::Never => Duration::ZERO,
+    }
+}
+
+/// Every change is complete before anything could panic.
+fn lock(shard: &Mutex<HashTable<Lot>>) -> MutexGuard<'_, HashTable<Lot>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
