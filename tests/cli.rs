@@ -178,10 +178,6 @@ fn what_is_not_built_yet_is_refused_and_not_ignored() {
         assert_eq!(status, 2, "{section}: {text}");
         assert!(text.contains(key), "{section}: {text}");
     }
-    let limit = "{name: l, key: ip, algorithm: token_bucket, rate: 5/s, precision: leased}";
-    let (status, text) = check(&Settings::answering().limit(limit).to_yaml());
-    assert_eq!(status, 2, "{text}");
-    assert!(text.contains("limits[0].precision"), "{text}");
 }
 
 #[test]

@@ -45,6 +45,7 @@ mod framing;
 mod harness;
 mod jwt;
 mod layers;
+mod leased;
 mod local_refusals;
 mod matching;
 mod outage;

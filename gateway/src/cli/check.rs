@@ -2,7 +2,9 @@
 
 use std::{path::Path, process::ExitCode};
 
-use crate::config;
+use limiter_core::{Algorithm, Policy};
+
+use crate::config::{self, Config};
 
 /// Checks the file at `path`; prints every problem and every warning.
 pub(super) fn check(path: &Path) -> ExitCode {
@@ -25,6 +27,7 @@ pub(super) fn check(path: &Path) -> ExitCode {
                 counted(config.upstreams.len(), "upstream"),
                 counted(config.limits.len(), "limit")
             ));
+            super::print(&bounds(&config));
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -32,6 +35,21 @@ pub(super) fn check(path: &Path) -> ExitCode {
             eprintln!("{file}: {}", counted(error.count(), "problem"));
             ExitCode::from(super::WRONG)
         }
+    }
+}
+
+/// What each limit whose units are leased lets pass beyond it, at worst: a line each.
+fn bounds(config: &Config) -> String {
+    let leased = config.limits.iter().filter(|layer| layer.policy.lots().is_some());
+    leased.map(|layer| bound(&layer.policy)).collect()
+}
+
+fn bound(policy: &Policy) -> String {
+    let (name, limit, lot) = (policy.name(), policy.algorithm().limit(), policy.lot_max());
+    let kept = format!("limit `{name}`: leased: a gateway has up to {lot} of {limit} in hand, of each key");
+    match policy.algorithm() {
+        Algorithm::FixedWindow(_) => format!("{kept}; no window lets more pass, for what is in hand ends with it\n"),
+        _ => format!("{kept}; at worst {lot} more for each gateway pass within one window, and never more over time\n"),
     }
 }
 

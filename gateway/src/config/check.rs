@@ -10,6 +10,7 @@ mod context;
 mod fixed_window;
 mod jwt;
 mod key;
+mod leased;
 mod limits;
 mod listeners;
 mod matching;
@@ -24,7 +25,7 @@ use std::collections::HashMap;
 
 pub(super) use context::Context;
 
-use super::{Config, description, place::Place, raw, warnings};
+use super::{Config, Store, description, place::Place, raw, warnings};
 
 /// The checked configuration; `None` where something was wrong, which `cx` knows.
 pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
@@ -34,6 +35,7 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
     let admin = listeners::admin(raw, cx);
     listeners::distinct(&listen, &admin, raw, cx);
     let (store, on_failure) = store::store(raw, cx);
+    let is_shared = matches!(store, Store::Redis(_));
     let upstreams = upstreams::upstreams(raw, cx);
     let client_ip = sections::client_ip(raw, cx);
     let mut config = Config {
@@ -45,7 +47,7 @@ pub(super) fn check(raw: &raw::Config, cx: &mut Context<'_>) -> Option<Config> {
         store,
         routes: routes::routes(raw, cx),
         jwt: jwt::jwt(raw, cx),
-        limits: limits::limits(raw, on_failure, &client_ip, cx),
+        limits: limits::limits(raw, (on_failure, is_shared), &client_ip, cx),
         client_ip,
         responses: responses::responses(raw, cx),
         server: sections::server(raw, cx),

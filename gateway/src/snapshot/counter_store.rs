@@ -69,6 +69,11 @@ impl CounterStore {
         if matches!(self, Self::Redis(_)) && layers.iter().any(is_own) {
             limiter = limiter.with_own(Arc::clone(&shared.own));
         }
+        if let Self::Redis(redis) = self
+            && layers.iter().any(|layer| layer.policy.lots().is_some())
+        {
+            limiter = limiter.with_lots(Arc::clone(redis.lots()));
+        }
         match self {
             Self::Redis(redis) if !redis.is_cluster() => limiter.repeating_refusals(Arc::new(shared.clock)),
             _ => limiter,
@@ -99,6 +104,13 @@ impl CounterStore {
         match self {
             Self::Memory(_) => 1,
             Self::Redis(redis) => redis.live_gateways(),
+        }
+    }
+
+    /// Gives back units that were taken from it ahead of their use: who runs from now on may have no use for them.
+    pub(super) fn return_lots(&self) {
+        if let Self::Redis(redis) = self {
+            redis.return_lots();
         }
     }
 

@@ -189,6 +189,7 @@ impl Shared {
         {
             memory.set_max_keys(*max_keys);
         }
+        snapshot.store.return_lots();
         snapshot.shedding.apply();
         self.apply_bans(snapshot);
         self.metrics.config_loaded(snapshot.built);

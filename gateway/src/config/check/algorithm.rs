@@ -201,6 +201,9 @@ fn concurrency(item: &Place<'_>, raw: &Parameters, cx: &mut Context<'_>) -> Opti
     let limit = limit(item, raw, cx);
     let place = item.key("lease");
     let lease = cx.mapping(&place, &raw.lease);
+    if lease.is_some_and(|raw| raw.size.is_present()) {
+        cx.wrong_key(&place.key("size"), "`size` belongs to `precision: leased`");
+    }
     let lease = lease.and_then(|raw| cx.read(&place.key("ttl"), &raw.ttl, lease_ttl));
     Some(Concurrency::new(limit?, lease.unwrap_or(LEASE_DEFAULT)).map(Algorithm::from))
 }

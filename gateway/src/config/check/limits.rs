@@ -16,6 +16,7 @@ use super::{
     charging::{can_charge_all, can_give_back, charge, cost, fits},
     context::{Context, name},
     key::key,
+    leased::{self, is_leased, leased},
     matching::matches,
     overrides::{Base, overrides},
     responses::rejection,
@@ -26,9 +27,10 @@ use super::{
 /// Decisions name layers in 16 bits.
 const MAX_LAYERS: usize = u16::MAX as usize;
 
+/// `on_failure` is what layers do without the store unless they say otherwise; and whether gateways share it.
 pub(super) fn limits(
     raw: &raw::Config,
-    on_failure: OnFailure,
+    (on_failure, is_shared): (OnFailure, bool),
     client_ip: &ClientIp,
     cx: &mut Context<'_>,
 ) -> Vec<Layer> {
@@ -36,6 +38,7 @@ pub(super) fn limits(
     let mut names = Names::default();
     let around = Around {
         on_failure,
+        is_shared,
         upstreams: upstreams::names(raw),
         client_ip,
         has_jwt: raw.jwt.is_present(),
@@ -58,6 +61,7 @@ pub(super) fn limits(
 /// What the layers need of the rest of the file.
 struct Around<'a> {
     on_failure: OnFailure,
+    is_shared: bool,
     upstreams: Vec<&'a str>,
     client_ip: &'a ClientIp,
     has_jwt: bool,
@@ -86,7 +90,12 @@ fn layer(
     let cost = cost(&place.key("cost"), &raw.cost, cx);
     let told = cx.told();
     let most = cost.as_ref().map_or(Some(1), Cost::most);
-    let algorithm = algorithm(place, &raw.algorithm, &raw.parameters, most, cx);
+    let is_leased = is_leased(place, raw, cx);
+    let parameters = match is_leased {
+        true => raw.parameters.without_lease(),
+        false => raw.parameters.clone(),
+    };
+    let algorithm = algorithm(place, &raw.algorithm, &parameters, most, cx);
     let is_sound = cx.told() == told;
     if let Some((cost, algorithm)) = cost.as_ref().zip(algorithm.as_ref()) {
         fits(&place.key("cost"), cost, algorithm, cx);
@@ -94,7 +103,6 @@ fn layer(
     let on_store_failure = cx.word(&place.key("on_store_failure"), &raw.on_store_failure, ON_FAILURE);
     let rejection = rejection(&place.key("rejection"), &raw.rejection, &around.upstreams, cx);
     let ban = ban(&place.key("ban"), &raw.ban, cx);
-    unbuilt(place, raw, cx);
     let scopes = [("cluster", Scope::Cluster), ("instance", Scope::Instance)];
     let scope = cx.word(&place.key("scope"), &raw.scope, &scopes);
     if scope == Some(Scope::Instance) && raw.on_store_failure.is_present() {
@@ -102,6 +110,18 @@ fn layer(
         cx.warn(&place.key("on_store_failure"), message);
     }
     let charge = charge(place, raw, cx);
+    let terms = match (is_leased, &algorithm, &cost) {
+        (true, Some(algorithm), Some(cost)) => {
+            let around = leased::Around {
+                algorithm,
+                cost,
+                scope: scope.unwrap_or_default(),
+                is_shared: around.is_shared,
+            };
+            leased(place, raw, &around, cx)
+        }
+        _ => None,
+    };
     let policy = algorithm.zip(charge.as_ref()).map(|(algorithm, (role, statuses))| {
         let on_failure = on_store_failure.unwrap_or(around.on_failure);
         let policy = Policy::new(name.unwrap_or_default(), algorithm, on_failure)
@@ -110,7 +130,10 @@ fn layer(
         if !statuses.is_empty() || matches!(cost, Some(Cost::Response { .. })) {
             return policy.giving_back();
         }
-        policy
+        match terms {
+            Some(terms) => policy.leased(terms),
+            None => policy,
+        }
     });
     if let Some(policy) = &policy {
         can_give_back(&place.key("algorithm"), policy, policy.algorithm(), cx);
@@ -120,6 +143,7 @@ fn layer(
     let candidate = candidate(&place.key("candidate"), raw, policy.as_ref().zip(known), most, cx);
     let base = Base {
         raw,
+        parameters: &parameters,
         key: &key,
         client_ip: around.client_ip,
         policy: policy.as_ref().zip(known).filter(|_| is_sound),
@@ -161,9 +185,4 @@ fn candidate(
     }
     can_give_back(place, policy, &algorithm, cx);
     Some(Arc::new(policy.candidate(algorithm)))
-}
-
-/// Keys of which only the default is built.
-fn unbuilt(place: &Place<'_>, raw: &raw::Limit, cx: &mut Context<'_>) {
-    cx.only(&place.key("precision"), &raw.precision, "exact", &["leased"]);
 }

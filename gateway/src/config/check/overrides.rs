@@ -27,6 +27,8 @@ use pattern::pattern;
 #[derive(Clone, Copy)]
 pub(super) struct Base<'a> {
     pub(super) raw: &'a raw::Limit,
+    /// Those of its algorithm.
+    pub(super) parameters: &'a Parameters,
     pub(super) key: &'a [KeyPart],
     pub(super) client_ip: &'a ClientIp,
     /// Its policy and cost; `None` where they are wrong, so that parameters cannot be judged.
@@ -153,7 +155,7 @@ impl<'a> Made<'a> {
         let algorithm = algorithm(
             item,
             &layer.algorithm,
-            &parameters.over(&layer.parameters),
+            &parameters.over(self.base.parameters),
             self.base.most,
             cx,
         )?;

@@ -55,6 +55,10 @@ leaf! {
     };
     /// Units that a request takes, or the header that says it.
     CostText: "a whole number or `header:NAME`" { "number or `header:NAME`", Form::WholeOr("^header:.+$") };
+    /// Units, or a part of what passes at once.
+    LotText: "a whole number, or a percentage such as `1%`" {
+        "number or percentage", Form::WholeOr("^(100|[1-9][0-9]?)%$")
+    };
     /// A part of a key.
     KeyText: "a key such as `ip` or `header:x-user-id`" {
         "key",

@@ -6,7 +6,7 @@ use super::{
     declare::mapping,
     describe::Facts,
     field::{self, Field, Mapping, Named, OneOrMany, Shape, Short},
-    leaves::{CostText, Whole},
+    leaves::{CostText, LotText, Whole},
     parameters::{ALGORITHMS, Parameters},
     responses::Rejection,
 };
@@ -33,8 +33,9 @@ mapping! {
         /// `shadow`: the layer is counted and reported, and refuses nothing. It is charged where every enforced layer has
         /// room, and so has it. Its counts are kept when it is enforced.
         mode: Word { words: &["enforce", "shadow"], default: "enforce", example: "shadow" },
-        /// `exact` is the one value that this version has.
-        precision: Word { words: &["exact"], default: "exact", example: "exact" },
+        /// `exact`: every request is counted when it comes. `leased`: each gateway takes units from Redis in lots, ahead of
+        /// their use, and hands them out by itself; `lease` says how many, and for how long.
+        precision: Word { words: &["exact", "leased"], default: "exact", example: "leased" },
         /// Who counts together: all gateways that share the store (`cluster`), or each gateway for itself, in memory
         /// (`instance`).
         scope: Word { words: &["cluster", "instance"], default: "cluster", example: "instance" },
@@ -103,11 +104,15 @@ mapping! {
 mapping! {
     /// `limits[].lease`.
     #[derive(Clone)]
-    Lease: "a mapping with `ttl`" {
-        /// A gateway that dies gives back what it held after this, at the latest: what it holds it says anew four times in it.
-        /// 100ms to 1h.
+    Lease: "a mapping with `size` or `ttl`" {
+        /// With `precision: leased`: the most units of a key that a gateway has in hand. A number, or a percentage of what
+        /// passes at once.
+        size: LotText { default: "1%", example: "50" },
+        /// With `precision: leased`, 100ms to 1m: for how long units are in hand that nobody asks for. Of `concurrency`, 100ms
+        /// to 1h: a gateway that dies gives back what it held after this, at the latest; what it holds it says anew four times
+        /// in it.
         ttl: Span { default: "1s", example: "3s" },
-    } later [size]
+    } later []
 }
 
 mapping! {

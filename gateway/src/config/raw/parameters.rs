@@ -59,6 +59,12 @@ macro_rules! parameters {
                 }
             }
 
+            /// These, without how units are leased: that is no matter of the algorithm then.
+            pub(in crate::config) fn without_lease(&self) -> Self {
+                let lease = Field::default();
+                Self { lease, ..self.clone() }
+            }
+
             /// What an algorithm of this name goes by: what is written here, and else the defaults that have a value.
             pub(in crate::config) fn of_algorithm(&self, name: &str) -> serde_json::Map<String, serde_json::Value> {
                 let name = format!("`{name}`");
@@ -150,6 +156,6 @@ parameters! {
     },
     /// Parts that the window is counted in.
     buckets: Whole { of: "`sliding_window_counter`", range: (1, 60), default: "6", example: "10" },
-    /// How gateways that share a store hold what is in flight.
-    lease: Lease { of: "`concurrency`", otherwise: "`{ttl: 1s}`", example: "{ttl: 3s}" },
+    /// How gateways that share a store hold what is in flight, or, with `precision: leased`, units that are not used yet.
+    lease: Lease { of: "`concurrency`, or any with `precision: leased`", otherwise: "`{ttl: 1s}`", example: "{ttl: 3s}" },
 }

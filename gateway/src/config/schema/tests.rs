@@ -93,7 +93,7 @@ fn documents() -> Vec<(&'static str, &'static str, Value)> {
         (
             "Lease",
             "/limits/0/lease",
-            json!({"limits": [{"name": "a", "key": "ip", "algorithm": "concurrency", "limit": 1, "lease": {}}]}),
+            json!({"limits": [{"name": "a", "key": "ip", "algorithm": "token_bucket", "rate": "500/s", "precision": "leased", "lease": {}}]}),
         ),
         ("Server", "/server", json!({"server": {}})),
         ("Log", "/log", json!({"log": {}})),

@@ -151,6 +151,50 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
         "6:5: limits[0].lease: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `lease` belongs to `concurrency`",
     ),
     (
+        "layers that cannot be leased",
+        "store: {redis: {url: redis://127.0.0.1}}
+limits:
+  - {name: a, key: ip, algorithm: concurrency, limit: 5, precision: leased}
+  - {name: b, key: ip, algorithm: sliding_window_log, limit: 5, window: 1m, precision: leased}
+  - {name: c, key: ip, algorithm: token_bucket, rate: 5/s, max_wait: 1s, precision: leased}
+  - {name: d, key: ip, algorithm: leaky_bucket, rate: 5/s, precision: leased}
+  - {name: e, key: ip, algorithm: token_bucket, rate: 5/s, scope: instance, precision: leased}
+  - {name: f, key: ip, algorithm: token_bucket, rate: 5/s, mode: shadow, precision: leased}
+  - {name: g, key: ip, algorithm: token_bucket, rate: 5/s, precision: leased, candidate: {algorithm: token_bucket, rate: 6/s}}
+  - {name: h, key: ip, algorithm: token_bucket, rate: 5/s, charge: all, precision: leased}
+  - {name: i, key: ip, algorithm: token_bucket, rate: 5/s, charge: {status: 401}, precision: leased}
+  - {name: j, key: ip, algorithm: token_bucket, rate: 5/s, cost: {response_header: x-a}, precision: leased}
+  - {name: k, key: ip, algorithm: token_bucket, rate: 5/s, precision: least}
+",
+        "3:69: limits[0].precision: what is in flight is in the hands of a gateway anyway: expected `exact`
+4:88: limits[1].precision: a log knows the moment of each request, and leased units have none: expected `exact`
+5:85: limits[2].precision: who waits for a token has to have it from Redis: expected `exact`
+6:71: limits[3].precision: turns in a queue are given by Redis, one by one: expected `exact`
+7:88: limits[4].precision: the layer is counted in this gateway's memory, which costs no call: expected `exact`
+8:85: limits[5].precision: a shadow refuses nothing, and is to count exactly what it would: expected `exact`
+9:71: limits[6].precision: every request is counted by the candidate, in Redis: expected `exact`
+10:84: limits[7].precision: only what is charged to admitted requests, for good, can be handed out: expected `exact`
+11:94: limits[8].precision: only what is charged to admitted requests, for good, can be handed out: expected `exact`
+12:101: limits[9].precision: a cost from an answer is settled in Redis, request by request: expected `exact`
+13:71: limits[10].precision: `least` is not known here, did you mean `leased`?",
+    ),
+    (
+        "terms of a lease",
+        "store: {redis: {url: redis://127.0.0.1}}
+limits:
+  - {name: a, key: ip, algorithm: token_bucket, rate: 5/s, precision: leased, lease: {size: 6, ttl: 2m}}
+  - {name: b, key: ip, algorithm: token_bucket, rate: 5/s, precision: leased, lease: {size: 101%}}
+  - {name: c, key: ip, algorithm: token_bucket, rate: 5/s, precision: leased, lease: {size: half, tll: 1s}}
+  - {name: d, key: ip, algorithm: token_bucket, rate: 5/s, precision: leased, overrides: {values: 10.0.0.1, lease: {size: 1}}}
+",
+        "3:93: limits[0].lease.size: 6 is more than passes at once, expected at most 5
+3:101: limits[0].lease.ttl: 2m is out of range, expected 100ms to 1m
+4:93: limits[1].lease.size: `101%` is no percentage, expected `1%` to `100%`, or a number
+5:93: limits[2].lease.size: `half` is not a whole number, expected digits only, or a percentage such as `1%`
+5:99: limits[2].lease.tll: unknown key, did you mean `ttl`?
+6:109: limits[3].overrides.lease: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `lease` belongs to `concurrency`",
+    ),
+    (
         "bans",
         "limits:
   - {name: a, key: ip, algorithm: token_bucket, rate: 5/s, ban: {afer: 3}}
@@ -638,7 +682,7 @@ routes: []
 7:11: limits[0].cost: 6 never fits, expected at most 5, which is all that passes at once
 8:13: limits[0].charge: a request that is refused holds nothing that it could be charged for, expected `allowed`
 9:18: limits[0].lease.ttl: 10ms is out of range, expected 100ms to 1h
-9:24: limits[0].lease.size: `size` is not supported by this version yet
+9:24: limits[0].lease.size: `size` belongs to `precision: leased`
 10:75: limits[1].lease: unknown key for `fixed_window`, expected `limit`, `window`, `align` or `timezone`; `lease` belongs to `concurrency`
 11:39: limits[2].algorithm: what is in flight is given back when it ends: expected another algorithm, or neither `charge: {status: …}` nor a cost from a response header",
     ),
