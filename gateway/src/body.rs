@@ -1,6 +1,7 @@
 //! Bodies as they pass: never gathered, never boxed.
 
 use std::{
+    mem,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
@@ -12,10 +13,14 @@ use hyper::body::Incoming;
 
 use crate::{exchange::Exchange, server::conn::Conn, upstream::pool::Lease};
 
-/// A request's body, on its way to the upstream.
+/// A request's body, on its way to the upstream. Small where there is none, since requests are moved about.
 #[derive(Debug)]
-pub(crate) struct RequestBody {
-    incoming: Option<Incoming>,
+pub(crate) struct RequestBody(Option<Box<Open>>);
+
+/// A body that has not ended.
+#[derive(Debug)]
+struct Open {
+    incoming: Incoming,
     /// Where what nobody has read is read and thrown away.
     drain: Option<Rc<Conn>>,
 }
@@ -25,20 +30,17 @@ impl RequestBody {
     /// HTTP/1.1 because a reset would overtake it, over HTTP/2 because some clients look for it only once they have sent
     /// all. Not where the client waits for 100, which it must not get any more.
     pub(crate) fn new(incoming: Incoming, conn: &Rc<Conn>, drains: bool) -> Self {
-        let is_open = !http_body::Body::is_end_stream(&incoming);
-        Self {
-            incoming: is_open.then_some(incoming),
-            drain: (is_open && drains).then(|| Rc::clone(conn)),
+        if http_body::Body::is_end_stream(&incoming) {
+            return Self(None);
         }
+        let drain = drains.then(|| Rc::clone(conn));
+        Self(Some(Box::new(Open { incoming, drain })))
     }
 
     /// No body.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
-        Self {
-            incoming: None,
-            drain: None,
-        }
+        Self(None)
     }
 }
 
@@ -47,26 +49,33 @@ impl http_body::Body for RequestBody {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.incoming {
-            Some(incoming) => Pin::new(incoming).poll_frame(cx),
+        match &mut self.0 {
+            Some(open) => Pin::new(&mut open.incoming).poll_frame(cx),
             None => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(http_body::Body::is_end_stream)
+        self.0
+            .as_ref()
+            .is_none_or(|open| http_body::Body::is_end_stream(&open.incoming))
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming
-            .as_ref()
-            .map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
+        self.0.as_ref().map_or_else(
+            || SizeHint::with_exact(0),
+            |open| http_body::Body::size_hint(&open.incoming),
+        )
     }
 }
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let (Some(conn), Some(incoming)) = (self.drain.take(), self.incoming.take())
+        if let Some(open) = self.0.take()
+            && let Open {
+                incoming,
+                drain: Some(conn),
+            } = *open
             && !http_body::Body::is_end_stream(&incoming)
         {
             conn.drain_body(incoming);
@@ -84,7 +93,13 @@ pub(crate) struct Body {
 #[derive(Debug)]
 enum Source {
     Own(Bytes),
-    Upstream { incoming: Incoming, lease: Option<Lease> },
+    /// The lease goes back to its pool when the body ends; dropped earlier, it closes the connection.
+    Upstream {
+        incoming: Incoming,
+        lease: Lease,
+    },
+    /// An upstream's that has ended.
+    Ended,
 }
 
 impl Body {
@@ -95,10 +110,7 @@ impl Body {
 
     /// An upstream's body; `lease` goes back to its pool when it ends.
     pub(crate) fn upstream(incoming: Incoming, lease: Lease) -> Self {
-        let mut body = Self::of(Source::Upstream {
-            incoming,
-            lease: Some(lease),
-        });
+        let mut body = Self::of(Source::Upstream { incoming, lease });
         body.settle(false);
         body
     }
@@ -113,16 +125,15 @@ impl Body {
     }
 
     /// The exchange ends when the body does.
-    pub(crate) fn observed(mut self, exchange: Box<Exchange>) -> Self {
+    pub(crate) fn observe(&mut self, exchange: Box<Exchange>) {
         self.exchange = Some(exchange);
-        self
     }
 
     /// Gives the connection back if this was all.
     fn settle(&mut self, ended: bool) {
-        if let Source::Upstream { incoming, lease } = &mut self.source
+        if let Source::Upstream { incoming, .. } = &self.source
             && (ended || http_body::Body::is_end_stream(incoming))
-            && let Some(lease) = lease.take()
+            && let Source::Upstream { lease, .. } = mem::replace(&mut self.source, Source::Ended)
         {
             lease.give_back();
         }
@@ -137,7 +148,8 @@ impl http_body::Body for Body {
         let this = self.get_mut();
         let polled = match &mut this.source {
             Source::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Source::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Source::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(mem::take(bytes))))),
+            Source::Ended => Poll::Ready(None),
             Source::Upstream { incoming, .. } => Pin::new(incoming).poll_frame(cx),
         };
         if let (Poll::Ready(Some(Ok(frame))), Some(exchange)) = (&polled, &mut this.exchange)
@@ -161,6 +173,7 @@ impl http_body::Body for Body {
         match &self.source {
             Source::Own(bytes) => bytes.is_empty(),
             Source::Upstream { incoming, .. } => http_body::Body::is_end_stream(incoming),
+            Source::Ended => true,
         }
     }
 
@@ -168,6 +181,7 @@ impl http_body::Body for Body {
         match &self.source {
             Source::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Upstream { incoming, .. } => http_body::Body::size_hint(incoming),
+            Source::Ended => SizeHint::with_exact(0),
         }
     }
 }

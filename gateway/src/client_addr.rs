@@ -69,10 +69,8 @@ pub fn is_trusted(peer: IpAddr, trusted: &[IpNet]) -> bool {
 /// A network of one address is written as that address. A longer prefix than the address has bits is all of it.
 pub fn write_key(addr: IpAddr, config: &config::ClientIp, to: &mut String) {
     let addr = addr.to_canonical();
-    if let IpAddr::V4(whole) = addr
-        && config.ipv4_prefix >= 32
-    {
-        return write_ipv4(whole, to);
+    if addr.is_ipv4() && config.ipv4_prefix >= 32 {
+        return write_address(addr, to);
     }
     let (prefix, bits) = match addr {
         IpAddr::V4(_) => (config.ipv4_prefix, 32),
@@ -83,6 +81,17 @@ pub fn write_key(addr: IpAddr, config: &config::ClientIp, to: &mut String) {
         _ => write!(to, "{addr}"),
     };
     debug_assert!(written.is_ok(), "writing to a String cannot fail");
+}
+
+/// Writes the address.
+pub(crate) fn write_address(addr: IpAddr, to: &mut String) {
+    match addr {
+        IpAddr::V4(addr) => write_ipv4(addr, to),
+        IpAddr::V6(addr) => {
+            let written = write!(to, "{addr}");
+            debug_assert!(written.is_ok(), "writing to a String cannot fail");
+        }
+    }
 }
 
 /// What most requests need; the standard library's way takes five times as long.

@@ -6,16 +6,18 @@ mod owed;
 use std::{net::IpAddr, rc::Rc, time::Duration};
 
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{CONNECTION, CONTENT_TYPE, EXPECT, ORIGIN},
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version,
+    header::{CONNECTION, CONTENT_TYPE, ORIGIN},
+    uri::PathAndQuery,
 };
 use hyper::body::Incoming;
 use limiter_core::{Held, Timestamp};
 
 use crate::{
-    body::Body,
+    body::{Body, RequestBody},
     client_addr,
     descriptor::{LayerId, settling::Reached},
+    head_fields::HeadFields,
     layer::{in_flight::InFlight, observe, rescue},
     server::conn::Conn,
     upstream::rewrite::X_REQUEST_ID,
@@ -31,10 +33,14 @@ const LONGEST_ID: usize = 128;
 /// A request from its head to the end of its answer's body.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    in_flight: InFlight,
+    pub(crate) in_flight: InFlight,
     /// The snapshot that this request runs on, whatever is swapped meanwhile.
     pub(crate) view: Rc<View>,
     pub(crate) started: Timestamp,
+    /// `None` once it is on its way to an upstream.
+    pub(crate) request: Option<Request<RequestBody>>,
+    /// What is in its head.
+    pub(crate) fields: HeadFields,
     pub(crate) request_id: HeaderValue,
     pub(crate) client: IpAddr,
     pub(crate) peer_is_trusted: bool,
@@ -46,7 +52,8 @@ pub(crate) struct Exchange {
     /// Who may read an answer of our own.
     allow_origin: Option<HeaderValue>,
     pub(crate) method: Method,
-    pub(crate) target: Uri,
+    /// What the client asked for, where that is to be logged.
+    pub(crate) target: Option<PathAndQuery>,
     /// An index into the routes of the configuration.
     pub(crate) route: Option<u16>,
     /// An index into its limits.
@@ -80,31 +87,36 @@ enum End {
 }
 
 impl Exchange {
-    /// A request has come.
-    pub(crate) fn begin(conn: &Rc<Conn>, request: &Request<Incoming>) -> Box<Self> {
+    /// A request has come. Boxed: what is known of a request is moved about all along its path.
+    pub(crate) fn begin(conn: &Rc<Conn>, request: Request<Incoming>) -> Box<Self> {
         let worker = &conn.worker;
         let view = worker.view();
         let config = &view.snapshot.config;
         let headers = request.headers();
+        let fields = HeadFields::of(headers);
         let peer_is_trusted = config
             .client_ip
             .trusted_proxies
             .iter()
             .any(|net| net.contains(&conn.peer));
-        let grpc = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/grpc");
         let is_http2 = request.version() == Version::HTTP_2;
+        let waits_for_100 = fields.has(HeadFields::EXPECT);
         Box::new(Self {
             in_flight: InFlight::enter(conn, is_http2, config.server.idle_timeout),
             started: worker.now(),
+            fields,
             request_id: request_id(worker, peer_is_trusted.then(|| headers.get(&X_REQUEST_ID)).flatten()),
             client: client_addr::client_addr(conn.peer, headers, &config.client_ip),
             peer_is_trusted,
-            is_grpc: headers.get(CONTENT_TYPE).is_some_and(grpc),
-            waits_for_100: headers.contains_key(EXPECT),
+            is_grpc: fields.has(HeadFields::CONTENT_TYPE) && is_grpc(headers),
+            waits_for_100,
             is_http2,
             allow_origin: view.snapshot.cors().and_then(|cors| cors.allowed(headers.get(ORIGIN))),
             method: request.method().clone(),
-            target: request.uri().clone(),
+            target: (view.snapshot.logs_access())
+                .then(|| request.uri().path_and_query().cloned())
+                .flatten(),
+            request: Some(request.map(|body| RequestBody::new(body, conn, !waits_for_100))),
             route: None,
             refused_by: None,
             tried: Vec::new(),
@@ -160,7 +172,8 @@ impl Exchange {
             // Nobody asks the body for its end.
             self.end = End::Whole;
         }
-        response.map(|body| body.observed(self))
+        response.body_mut().observe(self);
+        response
     }
 
     /// So many bytes of the answer's body went by.
@@ -193,6 +206,11 @@ impl Drop for Exchange {
         }
         observe::ended(self);
     }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// The peer's id where it can be written anywhere as it is; else a new one.

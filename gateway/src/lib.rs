@@ -16,6 +16,7 @@ pub mod cors;
 pub mod descriptor;
 pub mod error;
 mod exchange;
+mod head_fields;
 pub mod jwt;
 pub mod layer;
 pub mod metrics;

@@ -11,7 +11,8 @@
 //! 5. **upstream**: an endpoint, the head edited in place, the body streamed both ways.
 //! 6. On the way out the decision's fields are written, and observe closes with the body.
 //!
-//! Every type is concrete and nothing is boxed. What is under way between two awaits, from routing to the upstream's
+//! Every type is concrete; what is known of a request lies in its exchange, in one place from head to end, so that little is
+//! moved about. What is under way between two awaits, from routing to the upstream's
 //! answer, is one `async fn`: as a layer each it would be a future written by hand, and the order no longer in one place.
 
 use std::{borrow::Cow, convert::Infallible, rc::Rc};
@@ -21,17 +22,22 @@ use hyper::body::Incoming;
 use tower::{Service, ServiceBuilder};
 
 use crate::{
-    body::{Body, RequestBody},
+    body::Body,
     config::{Respond, Target},
     descriptor::{Facts, settling::Reached},
     error::{BadRequest, Failure, UpstreamError},
     exchange::Exchange,
-    layer::{queue, rate_limit::Check, rescue},
+    head_fields::HeadFields,
+    layer::{
+        queue,
+        rate_limit::{Check, Passed},
+        rescue,
+    },
     server::conn::Conn,
     shedding::NoRoom,
     upstream::{
         Upstream,
-        rewrite::{self, Edit},
+        rewrite::{self, Edit, Host},
     },
 };
 
@@ -39,35 +45,22 @@ mod target;
 
 /// What was found out about a request before it is let through.
 struct Routed {
-    /// The authority that the client named; `None`: none, which HTTP/1.0 allows.
-    host: Option<HeaderValue>,
+    host: Option<Host>,
     /// The normalised path, where it is not what the client wrote.
     path: Option<String>,
     route: usize,
-    check: Check,
+    /// `None` where no layer is configured.
+    check: Option<Box<Check>>,
 }
 
-/// A request on its way in, and what is known of it.
-struct Call {
-    exchange: Box<Exchange>,
-    request: Request<RequestBody>,
-}
-
-/// What becomes of a request on one connection, outermost first.
+/// What becomes of a request on one connection, outermost first. Always ready: nothing in it waits for a turn.
 pub(crate) fn spine(
     conn: Rc<Conn>,
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone {
     ServiceBuilder::new()
-        .map_request(move |request| observe(&conn, request))
+        .map_request(move |request| Exchange::begin(&conn, request))
         .map_response(rescue)
         .service_fn(dispatch)
-}
-
-fn observe(conn: &Rc<Conn>, request: Request<Incoming>) -> Call {
-    let exchange = Exchange::begin(conn, &request);
-    let drains = !exchange.waits_for_100;
-    let request = request.map(|body| RequestBody::new(body, conn, drains));
-    Call { exchange, request }
 }
 
 /// What became of a request: an answer or a failure, and the exchange that it ends.
@@ -82,27 +75,24 @@ fn rescue(outcome: Outcome) -> Response<Body> {
     exchange.answer(response)
 }
 
-async fn dispatch(call: Call) -> Result<Outcome, Infallible> {
-    let Call { mut exchange, request } = call;
-    let result = forward(&mut exchange, request).await;
+async fn dispatch(mut exchange: Box<Exchange>) -> Result<Outcome, Infallible> {
+    let result = forward(&mut exchange).await;
     Ok(Outcome { exchange, result })
 }
 
-async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Result<Response<Body>, Failure> {
+async fn forward(exchange: &mut Exchange) -> Result<Response<Body>, Failure> {
     let Routed {
         host,
         path,
         route,
         check,
-    } = route(exchange, &request)?;
+    } = route(exchange)?;
     let view = Rc::clone(&exchange.view);
-    let (tried, owed) = (&mut exchange.tried, &mut exchange.owed);
-    let mut passed = check.finish(&view.snapshot, tried, owed).await?;
-    if let Some(turn) = passed.take_turn() {
-        exchange.waited = queue::wait(turn, &exchange.conn().worker, &view.snapshot).await?;
-    }
-    exchange.held = passed.take_held();
-    let degraded = passed.degraded();
+    let mut passed = match check {
+        Some(check) => Some(limit(exchange, check).await?),
+        None => None,
+    };
+    let degraded = passed.as_ref().and_then(|passed| passed.degraded());
     if let Some(degraded) = degraded {
         exchange.refused_by = Some(degraded.layer);
     }
@@ -111,14 +101,10 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
         (None, Target::Respond(respond)) => Ok(fixed(respond)),
         (Some(index), _) | (None, &Target::Upstream(index)) => {
             let degraded_by = degraded.map(|degraded| degraded.name.clone());
-            let request = edited(exchange, request, &view.upstreams[index], host, path, degraded_by);
+            edit(exchange, &view.upstreams[index], host, path, degraded_by);
             // What leads elsewhere is known only now.
-            let room = elsewhere.map_or(Ok(()), |index| has_room(exchange, index, route));
-            match room {
-                Ok(()) => {
-                    exchange.reached(Reached::Perhaps);
-                    send(exchange, request, index, route).await.map_err(Failure::from)
-                }
+            match elsewhere.map_or(Ok(()), |index| has_room(exchange, index, route)) {
+                Ok(()) => send(exchange, index, route).await,
                 Err(no_room) => Err(no_room.into()),
             }
         }
@@ -133,20 +119,33 @@ async fn forward(exchange: &mut Exchange, request: Request<RequestBody>) -> Resu
         exchange.held = None;
         rescue::answer(exchange, failure)
     });
-    exchange.settle(&response, |layer, charged, cost| {
-        passed.costs(&view.snapshot, layer, charged, cost);
-    });
-    passed.write_fields(&exchange.conn().worker, &view.snapshot, response.headers_mut());
+    if let Some(passed) = &mut passed {
+        exchange.settle(&response, |layer, charged, cost| {
+            passed.costs(&view.snapshot, layer, charged, cost);
+        });
+        passed.write_fields(&exchange.conn().worker, &view.snapshot, response.headers_mut());
+    }
     Ok(response)
 }
 
+/// Waits for what the layers say, and for the turn that they give.
+async fn limit(exchange: &mut Exchange, check: Box<Check>) -> Result<Passed, Failure> {
+    let view = Rc::clone(&exchange.view);
+    let (tried, owed) = (&mut exchange.tried, &mut exchange.owed);
+    let mut passed = check.finish(&view.snapshot, tried, owed).await?;
+    if let Some(turn) = passed.take_turn() {
+        exchange.waited = queue::wait(turn, &exchange.conn().worker, &view.snapshot).await?;
+    }
+    exchange.held = passed.take_held();
+    Ok(passed)
+}
+
 /// Sends a request of `route` to an upstream, and counts it.
-async fn send(
-    exchange: &Exchange,
-    request: Request<RequestBody>,
-    upstream: usize,
-    route: usize,
-) -> Result<Response<Body>, UpstreamError> {
+async fn send(exchange: &mut Exchange, upstream: usize, route: usize) -> Result<Response<Body>, Failure> {
+    let Some(request) = exchange.request.take() else {
+        return Err(Failure::RouteNotFound); // It is sent once.
+    };
+    exchange.reached(Reached::Perhaps);
     let (view, worker) = (&exchange.view, &exchange.conn().worker);
     let snapshot = &view.snapshot;
     let since = worker.now();
@@ -165,7 +164,7 @@ async fn send(
             Err(_) => slot.untold(),
         }
     }
-    sent
+    sent.map_err(Failure::from)
 }
 
 /// Whether an upstream has room for a request of `route`.
@@ -174,15 +173,24 @@ fn has_room(exchange: &Exchange, upstream: usize, route: usize) -> Result<(), No
     exchange.view.snapshot.shedding.ask(upstream, route, clock)
 }
 
-/// Which route takes the request, and what its layers say. Nothing of the request is borrowed any more afterwards.
-fn route(exchange: &mut Exchange, request: &Request<RequestBody>) -> Result<Routed, Failure> {
+/// Which route takes the request, and what its layers are asked.
+fn route(exchange: &mut Exchange) -> Result<Routed, Failure> {
     let view = Rc::clone(&exchange.view);
     let snapshot = &view.snapshot;
+    let Some(request) = &exchange.request else {
+        return Err(Failure::RouteNotFound); // It is routed once, before it is sent.
+    };
     let (method, uri) = (request.method(), request.uri());
-    if exchange.conn().is_framing_ambiguous() {
-        return Err(BadRequest::Framing.into());
+    // Only what has a body says how long it is.
+    if exchange
+        .fields
+        .has(HeadFields::CONTENT_LENGTH | HeadFields::TRANSFER_ENCODING)
+    {
+        if exchange.conn().is_framing_ambiguous() {
+            return Err(BadRequest::Framing.into());
+        }
+        target::check_coding(request.headers())?;
     }
-    target::check_coding(request.headers())?;
     let path = target::path(method, uri)?;
     let host = target::host(request)?;
     let host_name = host.as_ref().map_or("", |host| &host.name);
@@ -191,19 +199,25 @@ fn route(exchange: &mut Exchange, request: &Request<RequestBody>) -> Result<Rout
         .find(method, host_name, &path)
         .ok_or(Failure::RouteNotFound)?;
     exchange.route = u16::try_from(route).ok();
-    if let Target::Upstream(upstream) = snapshot.config.routes[route].target {
+    let config = &snapshot.config.routes[route];
+    if let Target::Upstream(upstream) = config.target {
         has_room(exchange, upstream, route)?;
     }
-    let facts = Facts {
-        method,
-        host: host_name,
-        path: &path,
-        query: uri.query(),
-        headers: request.headers(),
-        client: exchange.client,
-        route: &snapshot.config.routes[route].name,
+    let check = match snapshot.layers.is_empty() {
+        true => None,
+        false => {
+            let facts = Facts {
+                method,
+                host: host_name,
+                path: &path,
+                query: uri.query(),
+                headers: request.headers(),
+                client: exchange.client,
+                route: &config.name,
+            };
+            Some(Box::new(Check::start(&exchange.conn().worker, snapshot, &facts)?))
+        }
     };
-    let check = Check::start(&exchange.conn().worker, snapshot, &facts)?;
     let path = match path {
         Cow::Owned(path) => Some(path),
         Cow::Borrowed(_) => None,
@@ -216,27 +230,35 @@ fn route(exchange: &mut Exchange, request: &Request<RequestBody>) -> Result<Rout
     })
 }
 
-/// The request as the upstream expects it.
-fn edited(
-    exchange: &Exchange,
-    mut request: Request<RequestBody>,
+/// Makes the request what the upstream expects.
+fn edit(
+    exchange: &mut Exchange,
     upstream: &Upstream,
-    host: Option<HeaderValue>,
+    host: Option<Host>,
     path: Option<String>,
     degraded_by: Option<HeaderValue>,
-) -> Request<RequestBody> {
+) {
+    let Exchange {
+        request: Some(request),
+        fields,
+        request_id,
+        peer_is_trusted,
+        in_flight,
+        ..
+    } = exchange
+    else {
+        return; // It was sent.
+    };
     rewrite::target(request.uri_mut(), path);
     let edit = Edit {
-        names_host: host.is_some(),
-        host: host.unwrap_or_else(|| upstream.authority()),
-        forwarded_for: &exchange.conn().forwarded_for,
-        peer_is_trusted: exchange.peer_is_trusted,
-        request_id: exchange.request_id.clone(),
+        host: host.unwrap_or_else(|| Host::Upstream(upstream.authority())),
+        forwarded_for: &in_flight.conn().forwarded_for,
+        peer_is_trusted: *peer_is_trusted,
+        request_id: request_id.clone(),
         degraded_by,
     };
-    rewrite::request(request.headers_mut(), edit);
+    rewrite::request(request.headers_mut(), *fields, edit);
     *request.version_mut() = Version::HTTP_11;
-    request
 }
 
 /// A route's own answer.

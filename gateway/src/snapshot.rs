@@ -138,6 +138,11 @@ impl Snapshot {
         self.config.log.access
     }
 
+    /// How they look.
+    pub(crate) fn log_format(&self) -> config::LogFormat {
+        self.config.log.format
+    }
+
     /// Who may read answers of the gateway's own, where something is to be said of that.
     pub(crate) fn cors(&self) -> Option<&Cors> {
         self.config.responses.cors.as_ref()

@@ -1,7 +1,8 @@
 //! The log: tracing-subscriber, as text or as JSON, to standard output.
 //!
-//! An access line is an event of target `access` and level info. `log.access` alone decides about those, `log.level`
-//! about all others; `RUST_LOG` takes the place of `log.level`. All of it can change while the process runs.
+//! Access lines are written beside it ([`AccessLog`]), and look like the others: target `access`, level info. `log.access`
+//! alone decides about those, `log.level` about all others; `RUST_LOG` takes the place of `log.level`. All of it can change
+//! while the process runs.
 
 use std::{
     io::{self, IsTerminal},
@@ -11,7 +12,7 @@ use std::{
 use tracing::Subscriber;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
-    fmt::{self, MakeWriter, format::JsonFields},
+    fmt::{self, MakeWriter},
     layer::SubscriberExt as _,
     registry::LookupSpan,
     reload,
@@ -23,11 +24,11 @@ use crate::config;
 mod access;
 mod sink;
 
-use access::AccessLines;
+pub(crate) use access::{AccessLog, Name, name};
 use sink::Sink;
 
 /// The target of access lines.
-pub const ACCESS: &str = "access";
+const ACCESS: &str = "access";
 
 /// What libraries say at `info` and `debug` is of no use to whoever runs a gateway; nor are the warnings of `notify`, one
 /// for each file that was replaced, and those of `fred`, beside our own of the same. `RUST_LOG` brings them back.
@@ -72,6 +73,11 @@ pub fn init(config: &config::Log) -> Result<Telemetry, TelemetryError> {
 }
 
 impl Telemetry {
+    /// What one worker writes its access lines to.
+    pub(crate) fn access_log(&self) -> AccessLog {
+        AccessLog::new(self.sink.clone())
+    }
+
     /// Goes on as `config` says.
     pub fn reload(&self, config: &config::Log) {
         let output = output(config, self.rust_log.as_deref(), self.sink.clone());
@@ -116,12 +122,10 @@ fn output(config: &config::Log, rust_log: Option<&str>, sink: Sink) -> Output {
 }
 
 fn directives(config: &config::Log, rust_log: Option<&str>) -> String {
-    let others = match rust_log {
+    match rust_log {
         Some(directives) => directives.to_owned(),
         None => format!("{},{}", config.level, QUIET.join(",")),
-    };
-    // The last one of a target counts.
-    format!("{others},{ACCESS}={}", if config.access { "info" } else { "off" })
+    }
 }
 
 fn formatter<S, W>(format: config::LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
@@ -131,21 +135,13 @@ where
 {
     let layer = fmt::layer().with_writer(writer);
     match format {
-        config::LogFormat::Text => {
-            let others = fmt::format().with_ansi(io::stdout().is_terminal());
-            layer.event_format(AccessLines { format, others }).boxed()
-        }
-        config::LogFormat::Json => {
-            let others = fmt::format()
-                .json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .with_span_list(false);
-            layer
-                .fmt_fields(JsonFields::new())
-                .event_format(AccessLines { format, others })
-                .boxed()
-        }
+        config::LogFormat::Text => layer.with_ansi(io::stdout().is_terminal()).boxed(),
+        config::LogFormat::Json => layer
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .boxed(),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     descriptor::Descriptor,
     ratelimit_fields::Fields,
     snapshot::{Shared, Snapshot},
+    telemetry::AccessLog,
     upstream::Upstream,
 };
 
@@ -45,6 +46,7 @@ pub(crate) struct Worker {
     pub(crate) descriptor: RefCell<Descriptor>,
     /// Writes how full a request's layers are.
     pub(crate) fields: RefCell<Fields>,
+    pub(crate) access_log: RefCell<AccessLog>,
     current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: RefCell<Rc<View>>,
     draining: Cell<bool>,
@@ -79,6 +81,7 @@ impl Worker {
             deadlines,
             descriptor: RefCell::default(),
             fields: RefCell::default(),
+            access_log: RefCell::new(shared.access_log()),
             current: RefCell::new(Cache::new(Arc::clone(current))),
             view: RefCell::new(Rc::new(view)),
             draining: Cell::new(false),
@@ -109,12 +112,12 @@ impl Worker {
 
     /// A request id: 128 random bits in hex.
     pub(crate) fn request_id(&self) -> Bytes {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut bits = self.random.borrow_mut().u128(..);
+        let bits = self.random.borrow_mut().u128(..);
         let mut id = [0; ID_LEN];
-        for digit in &mut id {
-            *digit = DIGITS[usize::from((bits & 0xf) as u8)];
-            bits >>= 4;
+        for (digits, at) in id.chunks_exact_mut(8).zip(0..) {
+            #[expect(clippy::cast_possible_truncation, reason = "a quarter at a time")]
+            let quarter = (bits >> (32 * at)) as u32;
+            digits.copy_from_slice(&hex(quarter));
         }
         // Cut from one buffer: no allocation an id, and its clones cost a count only.
         let mut ids = self.ids.borrow_mut();
@@ -156,7 +159,7 @@ impl Worker {
         self.draining.get()
     }
 
-    /// Meets deadlines, closes idle upstream connections, and lets go of a snapshot that was replaced.
+    /// Meets deadlines, hands on access lines, closes idle upstream connections, and lets go of a snapshot that was replaced.
     pub(crate) async fn sweep(self: Rc<Self>) {
         let mut ticks = interval(SWEEP_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -164,11 +167,24 @@ impl Worker {
             ticks.tick().await;
             let now = self.now();
             self.deadlines.sweep(now);
+            self.access_log.borrow_mut().hand_on();
             for upstream in &self.view().upstreams {
                 upstream.evict(now);
             }
         }
     }
+}
+
+/// The eight hex digits of `bits`, all at once: the least of them first.
+fn hex(bits: u32) -> [u8; 8] {
+    // A digit a byte.
+    let mut digits = u64::from(bits);
+    digits = (digits | (digits << 16)) & 0x0000_ffff_0000_ffff;
+    digits = (digits | (digits << 8)) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits | (digits << 4)) & 0x0f0f_0f0f_0f0f_0f0f;
+    // 1 where a digit is ten or more.
+    let letters = ((digits + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
+    (digits + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'0' - 10)).to_le_bytes()
 }
 
 impl View {
@@ -228,5 +244,18 @@ impl std::fmt::Debug for View {
         f.debug_struct("View")
             .field("version", &self.snapshot.version)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hex;
+
+    #[test]
+    fn hex_digits_are_those_of_the_number() {
+        for bits in [0, 9, 10, 0x0123_4567, 0x89ab_cdef, 0xfedc_ba98, u32::MAX] {
+            let digits = hex(bits).into_iter().rev().collect();
+            assert_eq!(String::from_utf8(digits).unwrap(), format!("{bits:08x}"));
+        }
     }
 }

@@ -67,10 +67,9 @@ impl MonotonicClock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the file that reads the time")]
     pub fn new() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             started: Instant::now(),
-            started_at: Timestamp::from_micros(0).plus(since_epoch),
+            started_at: wall_clock(),
         }
     }
 }
@@ -85,4 +84,11 @@ impl Clock for MonotonicClock {
     fn now(&self) -> Timestamp {
         self.started_at.plus(self.started.elapsed())
     }
+}
+
+/// The wall clock's time, for people to read: it may step, and go back.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads the time")]
+pub fn wall_clock() -> Timestamp {
+    Timestamp::from_micros(0).plus(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use limiter_core::Role;
+use http::uri::PathAndQuery;
+use limiter_core::{Role, clock::wall_clock};
 
-use crate::{exchange::Exchange, telemetry::ACCESS};
+use crate::{exchange::Exchange, telemetry::name};
 
 /// The request has ended, with the body of its answer, or because the client left.
 pub(crate) fn ended(exchange: &Exchange) {
@@ -24,23 +25,30 @@ pub(crate) fn ended(exchange: &Exchange) {
 
 fn write_access_line(exchange: &Exchange, took: Duration) {
     let snapshot = &exchange.view.snapshot;
-    tracing::info!(
-        target: ACCESS,
-        method = exchange.method.as_str(),
-        path = exchange.target.path(),
-        status = exchange.status.as_u16(),
-        route = exchange.route.and_then(|route| snapshot.route_name(usize::from(route))),
-        limit = exchange.refused_by.and_then(|layer| snapshot.limit_name(usize::from(layer))),
-        shadow_denied = tried(exchange, false),
-        candidate_denied = tried(exchange, true),
-        shed = exchange.is_shed.then_some(true),
-        duration_ms = took.as_secs_f64() * 1000.0,
-        waited_ms = (!exchange.waited.is_zero()).then_some(exchange.waited.as_secs_f64() * 1000.0),
-        bytes = exchange.bytes,
-        request_id = exchange.request_id.to_str().unwrap_or_default(),
-        client = %exchange.client,
-        incomplete = exchange.is_incomplete().then_some(true),
-    );
+    let route = exchange.route.and_then(|route| snapshot.route_name(usize::from(route)));
+    let limit = exchange.refused_by;
+    let limit = limit.and_then(|layer| snapshot.limit_name(usize::from(layer)));
+    let mut log = exchange.conn().worker.access_log.borrow_mut();
+    log.write(snapshot.log_format(), wall_clock(), |line| {
+        line.word(name!("method"), exchange.method.as_str())
+            .text(name!("path"), exchange.target.as_ref().map_or("", PathAndQuery::path))
+            .number(name!("status"), exchange.status.as_u16())
+            .text(name!("route"), route)
+            .text(name!("limit"), limit);
+        if !exchange.tried.is_empty() {
+            line.text(name!("shadow_denied"), tried(exchange, false).as_deref())
+                .text(name!("candidate_denied"), tried(exchange, true).as_deref());
+        }
+        line.flag(name!("shed"), exchange.is_shed)
+            .millis(name!("duration_ms"), took);
+        if !exchange.waited.is_zero() {
+            line.millis(name!("waited_ms"), exchange.waited);
+        }
+        line.number(name!("bytes"), exchange.bytes)
+            .word(name!("request_id"), exchange.request_id.to_str().unwrap_or_default())
+            .address(name!("client"), exchange.client)
+            .flag(name!("incomplete"), exchange.is_incomplete());
+    });
 }
 
 /// The names of the layers that would have refused the request, if anybody had let them: shadows, or those whose candidate

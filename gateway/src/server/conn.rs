@@ -1,7 +1,7 @@
 //! A client's connection: who is there, what it is doing, and until when it may.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     future::{Future, poll_fn},
     net::{IpAddr, SocketAddr},
     pin::pin,
@@ -12,9 +12,10 @@ use std::{
 
 use http::HeaderValue;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, runtime::Handle, task::spawn_local, time::timeout};
+use tower::Service as _;
 
 use super::{head_scan::HeadScan, watched::Watched};
 use crate::{
@@ -41,7 +42,7 @@ pub(crate) struct Conn {
     /// The same, as `X-Forwarded-For` has it.
     pub(crate) forwarded_for: HeaderValue,
     phase: Cell<Phase>,
-    head: Cell<HeadScan>,
+    head: RefCell<HeadScan>,
     /// Requests, and bodies that are being thrown away.
     in_flight: Cell<u32>,
     is_http2: Cell<bool>,
@@ -68,7 +69,7 @@ impl Conn {
             peer,
             forwarded_for: forwarded_for.unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             phase: Cell::new(Phase::Idle),
-            head: Cell::default(),
+            head: RefCell::default(),
             in_flight: Cell::new(0),
             is_http2: Cell::new(false),
             deadline: worker.deadlines.take(),
@@ -91,17 +92,15 @@ impl Conn {
         }
         if self.phase.replace(Phase::Head) == Phase::Idle {
             self.due_in(self.worker.view().snapshot.config.server.header_timeout);
-            self.head.set(HeadScan::default());
+            self.head.borrow_mut().clear();
         }
-        let mut head = self.head.get();
-        head.feed(bytes);
-        self.head.set(head);
+        self.head.borrow_mut().feed(bytes);
     }
 
     /// Whether the head that came last says more than once how long its body is. Not of a pipelined request, whose head
     /// may have come with the one before; hyper closes the connection after that.
     pub(crate) fn is_framing_ambiguous(&self) -> bool {
-        self.head.get().is_ambiguous()
+        self.head.borrow_mut().is_ambiguous()
     }
 
     /// Whether a request is in flight.
@@ -129,7 +128,7 @@ impl Conn {
         self.in_flight.set(left);
         if left == 0 {
             self.phase.set(Phase::Idle);
-            self.head.set(HeadScan::default());
+            self.head.borrow_mut().clear();
             self.due_in(idle_timeout);
         }
     }
@@ -179,7 +178,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
     let http = Rc::clone(&worker.view().http);
     let io = TokioIo::new(Watched::new(stream, &conn));
     let deadline = conn.deadline;
-    let requests = TowerToHyperService::new(service::spine(Rc::clone(&conn)));
+    let spine = service::spine(Rc::clone(&conn));
+    // The spine is always ready: who asks first moves the request about once more.
+    let requests = service_fn(move |request| spine.clone().call(request));
     let mut connection = pin!(http.serve_connection(io, requests));
     let (mut is_watched, mut is_closing) = (false, false);
     poll_fn(|cx| {

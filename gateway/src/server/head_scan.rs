@@ -1,13 +1,24 @@
-//! Looks over a request's head as it comes in, for what hyper settles in silence.
+//! Looks over a request's head as it came in, for what hyper settles in silence.
 //!
 //! hyper lets a transfer coding win over a length, and takes the same length twice for one. Both are safe, but both mean
 //! that somebody along the way reads another message than we do, and RFC 9112 (section 6.3) lets us refuse it. The
-//! parsed headers no longer show it, so this counts the lines that matter, across reads, up to the empty line.
+//! parsed headers no longer show it, so this counts the lines that matter, across reads, up to the empty line. Only of a
+//! head that says how long its body is: most do not, and all that they cost is a copy of their bytes.
+
+/// As much of a head is kept to be looked over; of a longer one, the beginning is looked over meanwhile.
+const KEPT: usize = 4 * 1024;
+
+/// A head, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct HeadScan {
+    kept: Vec<u8>,
+    lines: Lines,
+}
 
 /// Which line is being read, and what was found.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HeadScan {
-    /// The first bytes of the current line, lower case.
+struct Lines {
+    /// The first bytes of the current line.
     line: [u8; LONGEST],
     len: usize,
     /// Whether the request line was seen: empty lines before it are skipped (RFC 9112, section 2.2).
@@ -23,7 +34,35 @@ const LONGEST: usize = TRANSFER_ENCODING.len();
 
 impl HeadScan {
     /// More of the head; what follows its empty line is ignored.
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) {
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        if self.kept.len() + bytes.len() <= KEPT {
+            self.kept.extend_from_slice(bytes);
+        } else {
+            self.look_over();
+            self.lines.feed(bytes);
+        }
+    }
+
+    /// Whether the head says more than once how long the body is.
+    pub(super) fn is_ambiguous(&mut self) -> bool {
+        self.look_over();
+        self.lines.lengths > 1 || (self.lines.lengths == 1 && self.lines.codings > 0)
+    }
+
+    /// Another head is to come.
+    pub(super) fn clear(&mut self) {
+        self.kept.clear();
+        self.lines = Lines::default();
+    }
+
+    fn look_over(&mut self) {
+        self.lines.feed(&self.kept);
+        self.kept.clear();
+    }
+}
+
+impl Lines {
+    fn feed(&mut self, mut bytes: &[u8]) {
         while !self.is_over && !bytes.is_empty() {
             let end = memchr::memchr(b'\n', bytes);
             let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
@@ -32,11 +71,6 @@ impl HeadScan {
             self.end_line();
             bytes = rest;
         }
-    }
-
-    /// Whether the head says more than once how long the body is.
-    pub(super) fn is_ambiguous(&self) -> bool {
-        self.lengths > 1 || (self.lengths == 1 && self.codings > 0)
     }
 
     fn append(&mut self, line: &[u8]) {
@@ -93,6 +127,8 @@ mod tests {
             for (step, lead) in [(1, ""), (2, "\r\n"), (7, "\n\n"), (1024, "\r\n")] {
                 let head = format!("{lead}{head}");
                 assert_eq!(is_ambiguous(&head, step), expected, "{head:?} in steps of {step}");
+                let long = head.replace("HTTP/1.1\r\n", &format!("HTTP/1.1\r\nx: {}\r\n", "y".repeat(KEPT)));
+                assert_eq!(is_ambiguous(&long, step), expected, "a long one in steps of {step}");
             }
         }
     }

@@ -8,13 +8,13 @@ use http::{
     uri::Authority,
 };
 
-use crate::{error::BadRequest, path};
+use crate::{error::BadRequest, path, upstream::rewrite};
 
 /// The host that a request names.
 #[derive(Debug)]
 pub(crate) struct Host<'a> {
     /// As the upstream gets it.
-    pub(crate) value: HeaderValue,
+    pub(crate) value: rewrite::Host,
     /// Lower case, without port: as routes and keys have it.
     pub(crate) name: Cow<'a, str>,
 }
@@ -33,13 +33,16 @@ pub(crate) fn host<B>(request: &Request<B>) -> Result<Option<Host<'_>>, BadReque
     let named = match (authority, host) {
         (None, None) if request.version() == Version::HTTP_10 => return Ok(None),
         (None, None) => return Err(BadRequest::Host),
-        (None, Some(host)) => (host.clone(), host.as_bytes()),
+        (None, Some(host)) => (
+            rewrite::Host::Kept(host.clone()),
+            host.to_str().map_err(|_| BadRequest::HostSyntax)?,
+        ),
         (Some(authority), host) => {
             let differs = |host: &HeaderValue| !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
             if request.version() == Version::HTTP_2 && host.is_some_and(differs) {
                 return Err(BadRequest::Authority);
             }
-            (to_value(authority)?, authority.as_str().as_bytes())
+            (rewrite::Host::Named(to_value(authority)?), authority.as_str())
         }
     };
     let (value, text) = named;
@@ -54,33 +57,66 @@ fn to_value(authority: &Authority) -> Result<HeaderValue, BadRequest> {
 }
 
 /// The name without its port and its last dot, in lower case.
-fn name(authority: &[u8]) -> Result<Cow<'_, str>, BadRequest> {
-    let text = std::str::from_utf8(authority).map_err(|_| BadRequest::HostSyntax)?;
-    let (name, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let end = rest.find(']').ok_or(BadRequest::HostSyntax)? + 2;
-            text.split_at(end)
-        }
-        None => text.split_at(text.find(':').unwrap_or(text.len())),
+fn name(authority: &str) -> Result<Cow<'_, str>, BadRequest> {
+    let position = |wanted| authority.bytes().position(|byte| byte == wanted);
+    let end = match authority.as_bytes().first() {
+        Some(b'[') => position(b']').ok_or(BadRequest::HostSyntax)? + 1,
+        _ => position(b':').unwrap_or(authority.len()),
     };
+    let (name, port) = authority.split_at(end);
     let digits = port.strip_prefix(':').unwrap_or(port);
     let is_port = digits.len() <= 5 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if name.is_empty() || !is_port || !name.bytes().all(is_host_byte) {
+    let all = name.bytes().fold(0, |all, byte| all | CLASSES[usize::from(byte)]);
+    if name.is_empty() || !is_port || all & NO_HOST != 0 {
         return Err(BadRequest::HostSyntax);
     }
     // The dot of a name that is complete (RFC 3986, section 3.2.2) makes it no other name.
     let name = name.strip_suffix('.').filter(|name| !name.is_empty()).unwrap_or(name);
-    Ok(if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+    Ok(if all & UPPER != 0 {
         name.to_ascii_lowercase().into()
     } else {
         name.into()
     })
 }
 
-/// Bytes of a host (RFC 3986, section 3.2.2): no user information, no path, no list.
-fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=[]:".contains(&byte)
-}
+/// Not a byte of a host (RFC 3986, section 3.2.2): no user information, no path, no list.
+const NO_HOST: u8 = 1;
+/// A capital letter.
+const UPPER: u8 = 2;
+/// What each byte is.
+static CLASSES: [u8; 256] = {
+    let mut classes = [NO_HOST; 256];
+    let mut byte = 0;
+    while byte < classes.len() {
+        #[expect(clippy::cast_possible_truncation, reason = "there are 256 bytes")]
+        match byte as u8 {
+            b'A'..=b'Z' => classes[byte] = UPPER,
+            b'a'..=b'z'
+            | b'0'..=b'9'
+            | b'-'
+            | b'.'
+            | b'_'
+            | b'~'
+            | b'%'
+            | b'!'
+            | b'$'
+            | b'&'
+            | b'\''
+            | b'('
+            | b')'
+            | b'*'
+            | b'+'
+            | b';'
+            | b'='
+            | b'['
+            | b']'
+            | b':' => classes[byte] = 0,
+            _ => {}
+        }
+        byte += 1;
+    }
+    classes
+};
 
 /// The normalised path; `*` of a server-wide OPTIONS counts as the root.
 ///
@@ -128,7 +164,12 @@ mod tests {
 
     fn host_of(version: Version, target: &str, hosts: &[&str]) -> Result<Option<String>, BadRequest> {
         let request = request(version, target, hosts);
-        host(&request).map(|host| host.map(|host| format!("{} {}", host.name, host.value.to_str().unwrap())))
+        let host = host(&request)?;
+        Ok(host.map(|host| {
+            let (rewrite::Host::Kept(value) | rewrite::Host::Named(value) | rewrite::Host::Upstream(value)) =
+                host.value;
+            format!("{} {}", host.name, value.to_str().unwrap())
+        }))
     }
 
     #[test]

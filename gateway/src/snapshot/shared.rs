@@ -20,7 +20,7 @@ use crate::{
     metrics::Metrics,
     server::Connections,
     shedding::Gates,
-    telemetry::Telemetry,
+    telemetry::{AccessLog, Telemetry},
 };
 
 /// Counters of the fallback at most, of what it saw in Redis, and of layers that are this gateway's alone: as many as a
@@ -167,6 +167,11 @@ impl Shared {
     pub(crate) fn end_log(&self) {
         let ended = self.telemetry().take();
         drop(ended);
+    }
+
+    /// What one worker writes its access lines to; nothing where there is no log.
+    pub(crate) fn access_log(&self) -> AccessLog {
+        (self.telemetry().as_ref()).map_or_else(AccessLog::default, Telemetry::access_log)
     }
 
     fn telemetry(&self) -> MutexGuard<'_, Option<Telemetry>> {

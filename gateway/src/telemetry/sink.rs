@@ -11,7 +11,7 @@ use std::{
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// An access line may wait this long for others, so that a write carries many.
+/// Access lines may wait this long for others, so that a write carries many.
 const GATHER: Duration = Duration::from_millis(50);
 /// But not for more than this, in bytes.
 const GATHER_BYTES: usize = 64 * 1024;
@@ -56,6 +56,11 @@ impl Sink {
         Self(Arc::new(Handle(shared)))
     }
 
+    /// Takes so many whole lines, which may wait for others.
+    pub(super) fn push(&self, text: &[u8], lines: u64) {
+        self.0.0.push(text, lines, false);
+    }
+
     /// Waits until everything that was logged before is written, for `at_most`.
     pub(super) fn flush(&self, at_most: Duration) {
         let Handle(shared) = &*self.0;
@@ -85,15 +90,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, line: &[u8], prompt: bool) {
+    fn push(&self, text: &[u8], lines: u64, prompt: bool) {
         let mut state = self.lock();
-        if state.closed || state.buffer.len() + line.len() > MAX_BYTES {
-            state.lost += 1;
+        if state.closed || state.buffer.len() + text.len() > MAX_BYTES {
+            state.lost += lines;
             return;
         }
         // Waking is a system call: only where the thread has reason to look again.
         let before = state.buffer.len();
-        state.buffer.extend_from_slice(line);
+        state.buffer.extend_from_slice(text);
         let fills = before < GATHER_BYTES && state.buffer.len() >= GATHER_BYTES;
         let wakes = before == 0 || fills || (prompt && !state.prompt);
         state.prompt |= prompt;
@@ -142,14 +147,11 @@ impl Shared {
 }
 
 /// Takes one line, which the formatter writes in one piece.
-pub(super) struct Line<'a> {
-    shared: &'a Shared,
-    prompt: bool,
-}
+pub(super) struct Line<'a>(&'a Shared);
 
 impl Write for Line<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.shared.push(line, self.prompt);
+        self.0.push(line, 1, true);
         Ok(line.len())
     }
 
@@ -162,16 +164,6 @@ impl<'a> MakeWriter<'a> for Sink {
     type Writer = Line<'a>;
 
     fn make_writer(&'a self) -> Line<'a> {
-        Line {
-            shared: &self.0.0,
-            prompt: true,
-        }
-    }
-
-    fn make_writer_for(&'a self, metadata: &tracing::Metadata<'_>) -> Line<'a> {
-        Line {
-            shared: &self.0.0,
-            prompt: metadata.target() != super::ACCESS,
-        }
+        Line(&self.0.0)
     }
 }

@@ -3,6 +3,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
+use limiter_core::Timestamp;
 use serde_json::Value;
 use tracing::{Level, debug, info, warn};
 
@@ -35,7 +36,8 @@ impl Written {
     }
 }
 
-fn log(format: LogFormat, access: bool, level: Level) -> Log {
+fn log(format: LogFormat, level: Level) -> Log {
+    let access = true;
     Log { format, access, level }
 }
 
@@ -52,115 +54,120 @@ fn one_of_each() {
     warn!("a warning");
     info!("a note");
     debug!("a detail");
-    info!(target: ACCESS, status = 200, "GET /");
 }
 
-/// How many of the four lines of [`one_of_each`] are there: all but access lines, and those.
-fn counts(config: &Log, rust_log: Option<&str>) -> (usize, usize) {
-    let lines = logged(config, rust_log, |_| one_of_each());
-    let access = lines.iter().filter(|line| line.contains("GET /")).count();
-    (lines.len() - access, access)
+/// How many of the three lines of [`one_of_each`] are there.
+fn count(config: &Log, rust_log: Option<&str>) -> usize {
+    logged(config, rust_log, |_| one_of_each()).len()
 }
 
 #[test]
-fn level_and_access_are_apart() {
-    assert_eq!(counts(&log(LogFormat::Text, true, Level::INFO), None), (2, 1));
-    assert_eq!(counts(&log(LogFormat::Text, false, Level::DEBUG), None), (3, 0));
-    assert_eq!(counts(&log(LogFormat::Text, true, Level::ERROR), None), (0, 1));
+fn the_level_decides() {
+    assert_eq!(count(&log(LogFormat::Text, Level::INFO), None), 2);
+    assert_eq!(count(&log(LogFormat::Text, Level::DEBUG), None), 3);
+    assert_eq!(count(&log(LogFormat::Text, Level::ERROR), None), 0);
 }
 
 #[test]
 fn rust_log_takes_the_place_of_the_level() {
-    assert_eq!(counts(&log(LogFormat::Text, true, Level::ERROR), Some("debug")), (3, 1));
-    assert_eq!(
-        counts(&log(LogFormat::Text, false, Level::INFO), Some("gateway=warn")),
-        (1, 0)
-    );
-    assert_eq!(
-        counts(&log(LogFormat::Text, true, Level::INFO), Some("not a directive=?,warn")),
-        (1, 1)
-    );
+    assert_eq!(count(&log(LogFormat::Text, Level::ERROR), Some("debug")), 3);
+    assert_eq!(count(&log(LogFormat::Text, Level::INFO), Some("gateway=warn")), 1);
+    let odd = Some("not a directive=?,warn");
+    assert_eq!(count(&log(LogFormat::Text, Level::INFO), odd), 1);
+}
+
+const AT: Timestamp = Timestamp::from_micros(1_764_541_899_000_042);
+
+/// The one access line whose fields `write` writes.
+fn access_line(format: LogFormat, write: impl FnOnce(&mut access::Line<'_>)) -> String {
+    let lines = logged(&log(format, Level::ERROR), None, |telemetry| {
+        telemetry.access_log().write(format, AT, write);
+    });
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    line.clone()
 }
 
 #[test]
-fn json_is_an_object_a_line() {
-    let lines = logged(&log(LogFormat::Json, true, Level::INFO), None, |_| {
-        info!(target: ACCESS, status = 429, limit = "a\"b", "refused");
+fn access_lines_are_there_whatever_the_level() {
+    let line = access_line(LogFormat::Json, |line| {
+        line.number(name!("status"), 429_u16).text(name!("limit"), "a\"b");
     });
-    let [line] = lines.as_slice() else { panic!("{lines:?}") };
-    let line: Value = serde_json::from_str(line).unwrap();
-    assert_eq!(
-        (&line["target"], &line["level"], &line["message"]),
-        (&"access".into(), &"INFO".into(), &"refused".into())
-    );
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["target"], &line["level"]), (&"access".into(), &"INFO".into()));
     assert_eq!((&line["status"], &line["limit"]), (&429.into(), &"a\"b".into()));
-    assert!(line["timestamp"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(line["timestamp"], "2025-11-30T22:31:39.000042Z");
 }
 
 #[test]
 fn access_lines_look_like_the_others() {
     let client: std::net::IpAddr = "203.0.113.7".parse().unwrap();
-    let lines = |target_access: bool, format| {
-        let events = |_: &Telemetry| {
-            // Of these, the target is all that differs.
-            if target_access {
-                info!(target: ACCESS, path = "/a", status = 200_u16, bytes = -1, route = None::<&str>, ok = true, %client, "done");
-            } else {
-                info!(target: "axxess", path = "/a", status = 200_u16, bytes = -1, route = None::<&str>, ok = true, %client, "done");
+    for format in [LogFormat::Text, LogFormat::Json] {
+        let others = logged(&log(format, Level::INFO), None, |_| {
+            info!(target: "access", path = "/a", status = 200_u16, route = None::<&str>, ok = true, client = "203.0.113.7", took = 1.25);
+        });
+        let ours = access_line(format, |line| {
+            line.text(name!("path"), "/a")
+                .number(name!("status"), 200_u16)
+                .text(name!("route"), None);
+            line.flag(name!("ok"), true)
+                .flag(name!("never"), false)
+                .address(name!("client"), client);
+            line.millis(name!("took"), Duration::from_micros(1_250));
+        });
+        let after_the_time = |line: &str| line.split_once('Z').unwrap().1.replace("1.250", "1.25");
+        match format {
+            LogFormat::Text => assert_eq!(after_the_time(&ours), after_the_time(&others[0])),
+            LogFormat::Json => {
+                let parsed = |line: &str| {
+                    let mut line: Value = serde_json::from_str(line).unwrap();
+                    assert!(line["timestamp"].take().is_string());
+                    line
+                };
+                assert_eq!(parsed(&ours), parsed(&others[0]));
             }
-        };
-        let lines = logged(&log(format, true, Level::INFO), None, events);
-        lines[0].replace("axxess", ACCESS)
-    };
-    let after_the_time = |line: String| {
-        line.split_once('Z')
-            .unwrap()
-            .1
-            .replace("client=203.0.113.7", "client=\"203.0.113.7\"")
-    };
-    assert_eq!(
-        after_the_time(lines(true, LogFormat::Text)),
-        after_the_time(lines(false, LogFormat::Text))
-    );
-    let parsed = |line: String| {
-        let mut line: Value = serde_json::from_str(&line).unwrap();
-        assert!(line["timestamp"].take().is_string());
-        line
-    };
-    assert_eq!(
-        parsed(lines(true, LogFormat::Json)),
-        parsed(lines(false, LogFormat::Json))
-    );
+        }
+    }
 }
 
 #[test]
 fn no_value_ends_an_access_line_or_a_field() {
     let value = "a\"b\\c\nd\u{1b}[0m\u{7f}\u{e9}";
-    let lines = logged(&log(LogFormat::Json, true, Level::INFO), None, |_| {
-        info!(target: ACCESS, path = value, shown = %value, took = 1.23456, never = f64::NAN);
+    let line = access_line(LogFormat::Json, |line| {
+        line.text(name!("path"), value);
     });
-    let [line] = lines.as_slice() else { panic!("{lines:?}") };
-    let parsed: Value = serde_json::from_str(line).unwrap();
-    assert_eq!((&parsed["path"], &parsed["shown"]), (&value.into(), &value.into()));
-    assert_eq!((&parsed["took"], parsed.get("never")), (&1.235.into(), None));
-    let lines = logged(
-        &log(LogFormat::Text, true, Level::INFO),
-        None,
-        |_| info!(target: ACCESS, path = value, "{value}"),
-    );
-    assert!(
-        lines.len() == 1 && !lines[0].contains(|c: char| c.is_control()),
-        "{lines:?}"
-    );
+    let parsed: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(parsed["path"], value);
+    let line = access_line(LogFormat::Text, |line| {
+        line.text(name!("path"), value);
+    });
+    assert!(!line.contains(|c: char| c.is_control()), "{line:?}");
+}
+
+#[test]
+fn a_second_is_told_once_it_is_over() {
+    let lines = logged(&log(LogFormat::Text, Level::ERROR), None, |telemetry| {
+        let mut access = telemetry.access_log();
+        for micros in [999_999, 1_000_000, 1_000_001, 61_000_000] {
+            access.write(LogFormat::Text, Timestamp::from_micros(micros), |_| ());
+        }
+    });
+    let expected = [
+        "00:00:00.999999",
+        "00:00:01.000000",
+        "00:00:01.000001",
+        "00:01:01.000000",
+    ];
+    let expected = expected.map(|time| format!("1970-01-01T{time}Z  INFO access:"));
+    assert_eq!(lines, expected);
 }
 
 #[test]
 fn a_reload_changes_level_and_format() {
-    let lines = logged(&log(LogFormat::Text, true, Level::WARN), None, |telemetry| {
+    let lines = logged(&log(LogFormat::Text, Level::WARN), None, |telemetry| {
         info!("unseen");
-        telemetry.reload(&log(LogFormat::Json, true, Level::INFO));
+        telemetry.reload(&log(LogFormat::Json, Level::INFO));
         info!("seen");
-        telemetry.reload(&log(LogFormat::Text, true, Level::ERROR));
+        telemetry.reload(&log(LogFormat::Text, Level::ERROR));
         warn!("unseen");
     });
     let [line] = lines.as_slice() else { panic!("{lines:?}") };

@@ -34,38 +34,20 @@ impl Upstream {
     ) -> Result<Response<Body>, UpstreamError> {
         let due = since.plus(timeout.unwrap_or(self.timeout));
         let deadline = deadlines.never();
-        let sent = deadline.bound(due, self.exchange(request)).await;
-        let (response, lease) = match sent {
-            Ok(exchanged) => exchanged?,
-            Err(_overdue) => {
-                return Err(UpstreamError::Timeout {
-                    upstream: self.name_again(),
-                });
-            }
+        let overdue = |_| UpstreamError::Timeout {
+            upstream: self.name_again(),
         };
-        let (mut head, incoming) = response.into_parts();
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(UpstreamError::Switched {
-                upstream: self.name_again(),
-            });
-        }
-        // Each side has its own version; HTTP/1.0 from an upstream must not end the client's connection.
-        head.version = Version::HTTP_11;
-        rewrite::response(&mut head.headers);
-        Ok(Response::from_parts(head, Body::upstream(incoming, lease)))
-    }
-
-    async fn exchange(&self, mut request: Request<RequestBody>) -> Result<(Response<Incoming>, Lease), UpstreamError> {
+        let mut request = request;
+        let mut fresh_only = false;
         let first = self.balance.next();
         let mut at = first;
-        let mut fresh_only = false;
         loop {
             let pool = &self.pools[at];
             let idle = if fresh_only { None } else { pool.take_idle() };
             let was_idle = idle.is_some();
             let leased = match idle {
                 Some(lease) => Ok(lease),
-                None => pool.lease().await,
+                None => deadline.bound(due, pool.lease()).await.map_err(overdue)?,
             };
             let mut lease = match leased {
                 Ok(lease) => lease,
@@ -86,8 +68,9 @@ impl Upstream {
                     });
                 }
             };
-            match lease.sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, lease)),
+            let sending = lease.sender.try_send_request(request);
+            match deadline.bound(due, sending).await.map_err(overdue)? {
+                Ok(response) => return self.answered(response, lease),
                 Err(mut failed) => match failed.take_message() {
                     // The connection had ended already; nothing was written. Another idle one may have as well.
                     Some(unsent) if was_idle => {
@@ -98,6 +81,20 @@ impl Upstream {
                 },
             }
         }
+    }
+
+    /// An answer, whose body streams over `lease`.
+    fn answered(&self, response: Response<Incoming>, lease: Lease) -> Result<Response<Body>, UpstreamError> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(UpstreamError::Switched {
+                upstream: self.name_again(),
+            });
+        }
+        let mut response = response.map(|incoming| Body::upstream(incoming, lease));
+        // Each side has its own version; HTTP/1.0 from an upstream must not end the client's connection.
+        *response.version_mut() = Version::HTTP_11;
+        rewrite::response(response.headers_mut());
+        Ok(response)
     }
 
     fn failed(&self, error: hyper::Error) -> UpstreamError {

@@ -1,7 +1,7 @@
 //! What changes in a head on its way to the upstream and back; pure.
 //!
 //! Heads are edited in place: a map that is built anew costs more than everything else here together. One pass over the
-//! names finds what has to go, and only that is looked up again.
+//! names ([`HeadFields`]) finds what has to go, and only that is looked up again.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri,
@@ -12,6 +12,8 @@ use http::{
     uri::PathAndQuery,
 };
 use smallvec::SmallVec;
+
+use crate::head_fields::HeadFields;
 
 pub(crate) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -24,13 +26,22 @@ static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 static HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
+/// What the upstream sees as Host.
+#[derive(Clone, Debug)]
+pub(crate) enum Host {
+    /// What the head says already.
+    Kept(HeaderValue),
+    /// The authority of the client's target.
+    Named(HeaderValue),
+    /// The upstream's own, for the client named none.
+    Upstream(HeaderValue),
+}
+
 /// What a request's head is edited by.
 #[derive(Debug)]
 pub(crate) struct Edit<'a> {
-    /// The one Host that the upstream sees: the client's authority, or the upstream's own where the client named none.
-    pub(crate) host: HeaderValue,
-    /// Whether it is the client's.
-    pub(crate) names_host: bool,
+    /// The one Host that the upstream sees.
+    pub(crate) host: Host,
     /// The peer's address, as `X-Forwarded-For` has it.
     pub(crate) forwarded_for: &'a HeaderValue,
     /// Whether what the peer says of whom it forwards for is believed.
@@ -41,117 +52,100 @@ pub(crate) struct Edit<'a> {
     pub(crate) degraded_by: Option<HeaderValue>,
 }
 
-/// Headers that a message may carry and that end here, as bits.
-#[derive(Clone, Copy, Default)]
-struct Found(u16);
-
-impl Found {
-    const CONNECTION: u16 = 1;
-    const TE: u16 = 1 << 1;
-    const TRANSFER_ENCODING: u16 = 1 << 2;
-    const UPGRADE: u16 = 1 << 3;
-    const TRAILER: u16 = 1 << 4;
-    const PROXY_AUTHORIZATION: u16 = 1 << 5;
-    const PROXY_AUTHENTICATE: u16 = 1 << 6;
-    const KEEP_ALIVE: u16 = 1 << 7;
-    const PROXY_CONNECTION: u16 = 1 << 8;
-    const HTTP2_SETTINGS: u16 = 1 << 9;
-    const EXPECT: u16 = 1 << 10;
-    const COOKIE: u16 = 1 << 11;
-    const FORWARDED: u16 = 1 << 12;
-    const X_REAL_IP: u16 = 1 << 13;
-    const X_GATEWAY_DEGRADED: u16 = 1 << 14;
-
-    fn look(headers: &HeaderMap) -> Self {
-        let mut found = 0;
-        for name in headers.keys() {
-            found |= match *name {
-                CONNECTION => Self::CONNECTION,
-                TE => Self::TE,
-                TRANSFER_ENCODING => Self::TRANSFER_ENCODING,
-                UPGRADE => Self::UPGRADE,
-                TRAILER => Self::TRAILER,
-                PROXY_AUTHORIZATION => Self::PROXY_AUTHORIZATION,
-                PROXY_AUTHENTICATE => Self::PROXY_AUTHENTICATE,
-                EXPECT => Self::EXPECT,
-                COOKIE => Self::COOKIE,
-                FORWARDED => Self::FORWARDED,
-                ref other => Self::uncommon(other.as_str()),
-            };
-        }
-        Self(found)
-    }
-
-    fn uncommon(name: &str) -> u16 {
-        match name {
-            "keep-alive" => Self::KEEP_ALIVE,
-            "proxy-connection" => Self::PROXY_CONNECTION,
-            "http2-settings" => Self::HTTP2_SETTINGS,
-            "x-real-ip" => Self::X_REAL_IP,
-            "x-gateway-degraded" => Self::X_GATEWAY_DEGRADED,
-            _ => 0,
+/// Edits a request's head for an HTTP/1.1 upstream. `fields`: what is in it.
+pub(crate) fn request(headers: &mut HeaderMap, fields: HeadFields, edit: Edit<'_>) {
+    let mut fields = fields;
+    if !fields.are_passed_on() {
+        strip_request(headers, fields, edit.peer_is_trusted);
+        if edit.peer_is_trusted {
+            // Connection may have named what is asked for below.
+            fields = HeadFields::of(headers);
         }
     }
-
-    fn has(self, bits: u16) -> bool {
-        self.0 & bits != 0
+    let is_told = |field| edit.peer_is_trusted && fields.has(field);
+    let (named, host) = match edit.host {
+        Host::Kept(host) => (Some(host), None),
+        Host::Named(host) => (Some(host.clone()), Some(host)),
+        Host::Upstream(host) => (None, Some(host)),
+    };
+    if !is_told(HeadFields::X_FORWARDED_HOST) {
+        match named {
+            Some(named) => set(headers, fields, HeadFields::X_FORWARDED_HOST, &X_FORWARDED_HOST, named),
+            None => drop(headers.remove(&X_FORWARDED_HOST)),
+        }
     }
-}
-
-/// Edits a request's head for an HTTP/1.1 upstream.
-pub(crate) fn request(headers: &mut HeaderMap, edit: Edit<'_>) {
-    let found = Found::look(headers);
-    if found.0 != 0 {
-        strip_request(headers, found, edit.peer_is_trusted);
+    if let Some(host) = host {
+        headers.insert(HOST, host);
     }
-    if !edit.peer_is_trusted || !headers.contains_key(&X_FORWARDED_HOST) {
-        match edit.names_host {
-            true => headers.insert(X_FORWARDED_HOST.clone(), edit.host.clone()),
-            false => headers.remove(&X_FORWARDED_HOST),
-        };
+    if !is_told(HeadFields::X_FORWARDED_PROTO) {
+        let proto = HeaderValue::from_static("http");
+        set(
+            headers,
+            fields,
+            HeadFields::X_FORWARDED_PROTO,
+            &X_FORWARDED_PROTO,
+            proto,
+        );
     }
-    headers.insert(HOST, edit.host);
-    if !edit.peer_is_trusted || !headers.contains_key(&X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO.clone(), HeaderValue::from_static("http"));
-    }
-    let forwarded_for = match edit.peer_is_trusted && headers.contains_key(&X_FORWARDED_FOR) {
+    let forwarded_for = match is_told(HeadFields::X_FORWARDED_FOR) {
         true => joined(headers, &X_FORWARDED_FOR, b", ", Some(edit.forwarded_for)),
         false => edit.forwarded_for.clone(),
     };
-    headers.insert(X_FORWARDED_FOR.clone(), forwarded_for);
-    headers.insert(X_REQUEST_ID.clone(), edit.request_id);
+    set(
+        headers,
+        fields,
+        HeadFields::X_FORWARDED_FOR,
+        &X_FORWARDED_FOR,
+        forwarded_for,
+    );
+    set(
+        headers,
+        fields,
+        HeadFields::X_REQUEST_ID,
+        &X_REQUEST_ID,
+        edit.request_id,
+    );
     if let Some(layer) = edit.degraded_by {
         headers.append(X_GATEWAY_DEGRADED.clone(), layer);
     }
 }
 
-fn strip_request(headers: &mut HeaderMap, found: Found, peer_is_trusted: bool) {
-    let wants_trailers = found.has(Found::TE) && headers.get_all(TE).iter().any(|te| names_token(te, "trailers"));
+/// Makes `value` the only one of a field, whose bit is `field`. A field that is not there need not be looked for.
+fn set(headers: &mut HeaderMap, fields: HeadFields, field: u32, name: &HeaderName, value: HeaderValue) {
+    if fields.has(field) {
+        headers.insert(name.clone(), value);
+    } else {
+        headers.append(name.clone(), value);
+    }
+}
+
+fn strip_request(headers: &mut HeaderMap, found: HeadFields, peer_is_trusted: bool) {
+    let wants_trailers = found.has(HeadFields::TE) && headers.get_all(TE).iter().any(|te| names_token(te, "trailers"));
     strip_hop_by_hop(headers, found);
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     // Trailers follow chunked bodies only; elsewhere the announcement says nothing.
-    if found.has(Found::TRAILER) && !found.has(Found::TRANSFER_ENCODING) {
+    if found.has(HeadFields::TRAILER) && !found.has(HeadFields::TRANSFER_ENCODING) {
         headers.remove(TRAILER);
     }
-    if found.has(Found::EXPECT) {
+    if found.has(HeadFields::EXPECT) {
         // Answered here, when the upstream's connection asks for the body.
         headers.remove(EXPECT);
     }
-    if found.has(Found::COOKIE) && headers.get_all(COOKIE).iter().nth(1).is_some() {
+    if found.has(HeadFields::COOKIE) && headers.get_all(COOKIE).iter().nth(1).is_some() {
         // HTTP/2 splits cookies into crumbs; HTTP/1.1 has one line (RFC 9113, section 8.2.3).
         let cookie = joined(headers, &COOKIE, b"; ", None);
         headers.insert(COOKIE, cookie);
     }
     if !peer_is_trusted {
-        if found.has(Found::FORWARDED) {
+        if found.has(HeadFields::FORWARDED) {
             headers.remove(FORWARDED);
         }
-        if found.has(Found::X_REAL_IP) {
+        if found.has(HeadFields::X_REAL_IP) {
             headers.remove(&X_REAL_IP);
         }
-        if found.has(Found::X_GATEWAY_DEGRADED) {
+        if found.has(HeadFields::X_GATEWAY_DEGRADED) {
             headers.remove(&X_GATEWAY_DEGRADED);
         }
     }
@@ -159,11 +153,11 @@ fn strip_request(headers: &mut HeaderMap, found: Found, peer_is_trusted: bool) {
 
 /// Edits an answer's head for a client.
 pub(crate) fn response(headers: &mut HeaderMap) {
-    let found = Found::look(headers);
-    if found.0 != 0 {
+    let found = HeadFields::of(headers);
+    if !found.are_passed_on() {
         strip_hop_by_hop(headers, found);
     }
-    if found.has(Found::TRANSFER_ENCODING) {
+    if found.has(HeadFields::TRANSFER_ENCODING) {
         // The coding overrides a length (RFC 9112, section 6.3), which must not frame the answer a second time.
         headers.remove(CONTENT_LENGTH);
     }
@@ -171,19 +165,22 @@ pub(crate) fn response(headers: &mut HeaderMap) {
 
 /// Removes what concerns one connection only (RFC 9110, section 7.6.1), and what Connection names. `Trailer` stays: it
 /// announces fields of the message.
-fn strip_hop_by_hop(headers: &mut HeaderMap, found: Found) {
-    if found.has(Found::CONNECTION) {
+fn strip_hop_by_hop(headers: &mut HeaderMap, found: HeadFields) {
+    if found.has(HeadFields::CONNECTION) {
         strip_connection(headers);
     }
+    if !found.has(HeadFields::HOP_BY_HOP) {
+        return;
+    }
     let removals = [
-        (Found::TE, &TE),
-        (Found::TRANSFER_ENCODING, &TRANSFER_ENCODING),
-        (Found::UPGRADE, &UPGRADE),
-        (Found::PROXY_AUTHORIZATION, &PROXY_AUTHORIZATION),
-        (Found::PROXY_AUTHENTICATE, &PROXY_AUTHENTICATE),
-        (Found::KEEP_ALIVE, &KEEP_ALIVE),
-        (Found::PROXY_CONNECTION, &PROXY_CONNECTION),
-        (Found::HTTP2_SETTINGS, &HTTP2_SETTINGS),
+        (HeadFields::TE, &TE),
+        (HeadFields::TRANSFER_ENCODING, &TRANSFER_ENCODING),
+        (HeadFields::UPGRADE, &UPGRADE),
+        (HeadFields::PROXY_AUTHORIZATION, &PROXY_AUTHORIZATION),
+        (HeadFields::PROXY_AUTHENTICATE, &PROXY_AUTHENTICATE),
+        (HeadFields::KEEP_ALIVE, &KEEP_ALIVE),
+        (HeadFields::PROXY_CONNECTION, &PROXY_CONNECTION),
+        (HeadFields::HTTP2_SETTINGS, &HTTP2_SETTINGS),
     ];
     for (bit, name) in removals {
         if found.has(bit) {
@@ -196,17 +193,26 @@ fn strip_connection(headers: &mut HeaderMap) {
     let Entry::Occupied(connection) = headers.entry(CONNECTION) else {
         return;
     };
+    if connection.iter().all(|line| names_nothing(line.as_bytes())) {
+        connection.remove();
+        return;
+    }
     let (_, lines) = connection.remove_entry_mult();
     let lines: SmallVec<[HeaderValue; 2]> = lines.collect();
-    // Host is ours to set, and no client may take it out of the message. The others name no field, or one that goes anyway.
-    let stays: [&[u8]; 3] = [b"host", b"keep-alive", b"close"];
     for token in lines.iter().flat_map(tokens) {
-        if !stays.iter().any(|stays| token.eq_ignore_ascii_case(stays))
+        // Host is ours to set, and no client may take it out of the message.
+        if !names_nothing(token)
+            && !token.eq_ignore_ascii_case(b"host")
             && let Ok(name) = HeaderName::from_bytes(token)
         {
             headers.remove(name);
         }
     }
+}
+
+/// Whether this, in Connection, names no field, or one that goes anyway: nearly all that is ever said there.
+fn names_nothing(option: &[u8]) -> bool {
+    option == b"keep-alive" || option.eq_ignore_ascii_case(b"keep-alive") || option.eq_ignore_ascii_case(b"close")
 }
 
 fn tokens(list: &HeaderValue) -> impl Iterator<Item = &[u8]> {

@@ -28,14 +28,14 @@ fn edited(lines: &[(&str, &str)], peer_is_trusted: bool) -> HeaderMap {
 fn edited_by(lines: &[(&str, &str)], peer_is_trusted: bool, layer: Option<&'static str>) -> HeaderMap {
     let mut headers = map(lines);
     let edit = Edit {
-        host: HeaderValue::from_static("api.example"),
-        names_host: true,
+        host: Host::Named(HeaderValue::from_static("api.example")),
         forwarded_for: &HeaderValue::from_static("192.0.2.1"),
         peer_is_trusted,
         request_id: HeaderValue::from_static("id"),
         degraded_by: layer.map(HeaderValue::from_static),
     };
-    request(&mut headers, edit);
+    let fields = HeadFields::of(&headers);
+    request(&mut headers, fields, edit);
     headers
 }
 
@@ -152,14 +152,14 @@ fn values_outside_ascii_pass_byte_for_byte() {
         headers.append("x-other", HeaderValue::from_bytes(bytes).unwrap());
     }
     let edit = Edit {
-        host: HeaderValue::from_static("a"),
-        names_host: true,
+        host: Host::Named(HeaderValue::from_static("a")),
         forwarded_for: &HeaderValue::from_static("192.0.2.1"),
         peer_is_trusted: true,
         request_id: HeaderValue::from_static("id"),
         degraded_by: None,
     };
-    request(&mut headers, edit);
+    let fields = HeadFields::of(&headers);
+    request(&mut headers, fields, edit);
     assert_eq!(headers[&COOKIE].as_bytes(), b"caf\xc3\xa9; \xff\x80");
     let others: Vec<_> = headers.get_all("x-other").iter().map(HeaderValue::as_bytes).collect();
     assert_eq!(others, [b"caf\xc3\xa9".as_slice(), b"\xff\x80"]);
