@@ -127,7 +127,8 @@ struct Layer {
     overrides: Option<Box<Overrides>>,
     key: Box<[KeyPart]>,
     on_missing_key: OnMissingKey,
-    matches: Matcher,
+    /// `None` where it meets all requests.
+    matches: Option<Box<Matcher>>,
     cost: Cost,
     /// How its charges are settled; `None` where they stand.
     settling: Option<Box<Settling>>,
@@ -219,7 +220,7 @@ impl Layers {
         let preflight = *facts.method == Method::OPTIONS && facts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         to.clear();
         for (index, layer) in self.layers.iter().enumerate() {
-            if (preflight && !layer.meets_preflights) || !layer.matches.holds(facts) {
+            if (preflight && !layer.meets_preflights) || !layer.meets(facts) {
                 continue;
             }
             let (next, scratch) = to.next();
@@ -273,7 +274,8 @@ impl Layers {
     ) -> Result<bool, KeyError> {
         for part in &layer.key {
             if matches!(part, KeyPart::Ip) {
-                key.push(Part::Value(self.ip(facts, &mut scratch.ip).as_bytes()), &self.hasher);
+                // An address has nothing in it that is printed in another way.
+                key.push_printed(self.ip(facts, &mut scratch.ip));
                 continue;
             }
             let claims;
@@ -373,7 +375,7 @@ impl Layer {
             overrides,
             key: config.key.clone().into(),
             on_missing_key: config.on_missing_key,
-            matches: Matcher::new(&config.matches),
+            matches: Matcher::new(&config.matches).map(Box::new),
             cost: Cost::new(&config.cost),
             settling: Settling::new(config),
             meets_preflights: !config.key.iter().any(of_the_client),
@@ -382,6 +384,11 @@ impl Layer {
 }
 
 impl Layer {
+    /// Whether it applies to such requests.
+    fn meets(&self, facts: &Facts<'_>) -> bool {
+        self.matches.as_ref().is_none_or(|matches| matches.holds(facts))
+    }
+
     /// Whether it refuses anything: a shadow does not.
     fn is_enforced(&self) -> bool {
         self.policies.first().is_none_or(|policy| policy.role().is_enforced())

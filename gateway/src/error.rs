@@ -23,8 +23,8 @@ pub(crate) fn causes(error: &dyn Error) -> String {
     line
 }
 
-/// Layers that a request meets; seldom more than eight.
-pub(crate) type LayerIds = SmallVec<[LayerId; 8]>;
+/// Layers that a request meets; seldom more than four.
+pub(crate) type LayerIds = SmallVec<[LayerId; 4]>;
 
 /// Why a request ends without an upstream's answer.
 #[derive(Debug, thiserror::Error)]

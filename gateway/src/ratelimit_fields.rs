@@ -93,11 +93,28 @@ type Spoken<'a> = (&'a Spelled, &'a Reading);
 pub struct Fields {
     /// What values are cut from.
     buffer: BytesMut,
-    /// What was said of these policies, in this order.
-    lists: Vec<(SmallVec<[u64; 8]>, HeaderValue)>,
+    lists: Vec<List>,
     /// Of the lists, the one that makes room next.
     hand: usize,
+    /// What was said last of when there is more: many are told the same second.
+    reset: Option<(u64, HeaderValue)>,
     heads: Heads,
+}
+
+/// What is always said of some policies, in this order.
+#[derive(Debug)]
+struct List {
+    ids: SmallVec<[u64; 4]>,
+    policies: HeaderValue,
+    /// Of the first.
+    limit: HeaderValue,
+}
+
+impl List {
+    fn is_of(&self, spoken: &[Spoken<'_>]) -> bool {
+        let ids = spoken.iter().map(|(policy, _)| policy.id);
+        self.ids.len() == spoken.len() && self.ids.iter().zip(ids).all(|(own, id)| *own == id)
+    }
 }
 
 impl Fields {
@@ -126,43 +143,77 @@ impl Fields {
         let foremost = spoken[first];
         let elapsed = now.since(asked);
         self.make_room(spoken.len());
+        if !denied {
+            spoken[..=first].rotate_right(1);
+        }
+        let list = self.list(&spoken);
         headers.reserve(FIELDS);
         if config.draft_11 {
-            if !denied {
-                spoken[..=first].rotate_right(1);
-            }
-            append(headers, RATELIMIT_POLICY, self.list(&spoken));
+            append(
+                headers,
+                RATELIMIT_POLICY,
+                self.lists.get(list).map(|list| list.policies.clone()),
+            );
             write_list(&mut self.buffer, &spoken, |to, layer| write_state(to, layer, elapsed));
             append(headers, RATELIMIT, cut(&mut self.buffer));
         }
         if config.legacy && !headers.keys().any(is_legacy) {
-            append(headers, LIMIT, self.number(foremost.0.limit));
+            let limit = match self.lists.get(list) {
+                Some(list) if !denied => Some(list.limit.clone()),
+                _ => self.number(foremost.0.limit),
+            };
+            append(headers, LIMIT, limit);
             append(headers, REMAINING, self.number(foremost.1.remaining));
-            if let Some(reset) = reset(config, foremost.1, asked, elapsed) {
-                append(headers, RESET, self.number(reset));
-            }
+            append(headers, RESET, self.reset(config, foremost.1, asked, elapsed));
         }
     }
 
-    /// The list of these policies. Whoever meets the same layers is told the same.
-    fn list(&mut self, spoken: &[Spoken<'_>]) -> Option<HeaderValue> {
-        let is_it =
-            |ids: &[u64]| ids.len() == spoken.len() && ids.iter().zip(spoken).all(|(id, (one, _))| *id == one.id);
-        if let Some((_, value)) = self.lists.iter().find(|(ids, _)| is_it(ids)) {
-            return Some(value.clone());
+    /// Which of the lists is that of these policies. Whoever meets the same layers is told the same.
+    fn list(&mut self, spoken: &[Spoken<'_>]) -> usize {
+        if let Some(at) = self.lists.iter().position(|list| list.is_of(spoken)) {
+            return at;
         }
         write_list(&mut self.buffer, spoken, |to, (policy, _)| {
-            to.put_slice(&policy.text[policy.policy..])
+            to.put_slice(&policy.text[policy.policy..]);
         });
-        // It lives longer than the answers that the buffer is for.
-        let value = HeaderValue::from_bytes(&self.buffer.split()).ok()?;
-        let list = (spoken.iter().map(|(policy, _)| policy.id).collect(), value.clone());
+        // Values that live longer than the answers that the buffer is for.
+        let own = |text: &[u8]| HeaderValue::from_bytes(text).ok();
+        let policies = own(&self.buffer.split());
+        number::write(&mut self.buffer, spoken.first().map_or(0, |(policy, _)| policy.limit));
+        let limit = own(&self.buffer.split());
+        let (Some(policies), Some(limit)) = (policies, limit) else {
+            return usize::MAX;
+        };
+        let ids = spoken.iter().map(|(policy, _)| policy.id).collect();
+        let list = List { ids, policies, limit };
         if self.lists.len() < LISTS {
             self.lists.push(list);
-        } else {
-            self.hand = (self.hand + 1) % LISTS;
-            self.lists[self.hand] = list;
+            return self.lists.len() - 1;
         }
+        self.hand = (self.hand + 1) % LISTS;
+        self.lists[self.hand] = list;
+        self.hand
+    }
+
+    /// The last of the trio. `None` where waiting cannot help.
+    fn reset(
+        &mut self,
+        config: &Responses,
+        reading: &Reading,
+        asked: Timestamp,
+        elapsed: Duration,
+    ) -> Option<HeaderValue> {
+        let reset = match config.legacy_reset {
+            LegacyReset::Delta => secs_to_more(reading, elapsed),
+            LegacyReset::Epoch => moment_of_more(reading, asked),
+        }?;
+        if let Some((last, value)) = &self.reset
+            && *last == reset
+        {
+            return Some(value.clone());
+        }
+        let value = self.number(reset)?;
+        self.reset = Some((reset, value.clone()));
         Some(value)
     }
 
@@ -219,14 +270,6 @@ fn write_state(to: &mut BytesMut, (policy, reading): Spoken<'_>, elapsed: Durati
     if let Some(secs) = secs_to_more(reading, elapsed) {
         to.put_slice(b";t=");
         number::write(to, secs);
-    }
-}
-
-/// The last of the trio. `None` where waiting cannot help.
-fn reset(config: &Responses, reading: &Reading, asked: Timestamp, elapsed: Duration) -> Option<u64> {
-    match config.legacy_reset {
-        LegacyReset::Delta => secs_to_more(reading, elapsed),
-        LegacyReset::Epoch => moment_of_more(reading, asked),
     }
 }
 

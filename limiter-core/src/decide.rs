@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::{Algorithm, Counter},
     clock::Timestamp,
-    decision::{Decision, Reading, Verdict, Wait},
+    decision::{Decision, Reading, Readings, Verdict, Wait},
     policy::Role,
     receipt::Receipt,
     turn::Turn,
@@ -49,7 +49,10 @@ pub(crate) fn decide(layers: &[Layer<'_>], counters: &mut [Counter], now: Timest
     let refusals = Refusals::of(layers.iter().zip(&rooms).map(|(layer, room)| (layer.role, room.fits())));
     let mut wait = Wait::For(std::time::Duration::ZERO);
     let (mut turn, mut receipt) = (None, None);
-    let mut readings = SmallVec::with_capacity(layers.len());
+    let mut readings = Readings::new();
+    if layers.len() > readings.inline_size() {
+        readings = Vec::with_capacity(layers.len()).into();
+    }
     for (at, ((layer, room), counter)) in layers.iter().zip(&rooms).zip(counters).enumerate() {
         let taken = refusals.charge(at, layer.role, room.demand, room.free);
         if taken > 0 {

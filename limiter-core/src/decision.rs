@@ -12,13 +12,16 @@ pub(crate) const INLINE_LAYERS: usize = 4;
 /// Readings kept so. A decision is handed on a dozen times, which costs more than one allocation if it is large.
 const INLINE_READINGS: usize = 1;
 
+/// One reading for each of some layers.
+pub(crate) type Readings = SmallVec<[Reading; INLINE_READINGS]>;
+
 /// The answer to one request over all its layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the request may pass.
     pub verdict: Verdict,
     /// One reading for each layer asked, in the same order.
-    pub readings: SmallVec<[Reading; INLINE_READINGS]>,
+    pub readings: Readings,
     /// When it may go on, where that is not at once: a queue has taken it in.
     pub turn: Option<Box<Turn>>,
     /// What was charged in layers that [give back](crate::Policy::gives_back); `None` where nothing was.

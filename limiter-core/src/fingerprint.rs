@@ -2,11 +2,11 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasher, Hasher, RandomState},
     sync::LazyLock,
 };
 
-use siphasher::sip128::SipHasher13;
+use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 
 /// A keyed hash of a counter's whole name. Two names meet with a probability of 2^-128; with a secret key nobody can
 /// look for such a pair, or for names that crowd one place of the table.
@@ -54,8 +54,13 @@ impl Secret {
 
     /// Of `units` of the counter `key` under this prefix.
     pub(crate) fn fingerprint_of(self, prefix: &str, key: &str, units: u64) -> Fingerprint {
-        let Fingerprint { low, high } = self.for_prefix(prefix).fingerprint(key);
-        Self(low, high).hash(&units.to_le_bytes())
+        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
+        hasher.write(prefix.as_bytes());
+        hasher.write(key.as_bytes());
+        // No text has this byte: where the name ends is plain.
+        hasher.write(&[0xff]);
+        hasher.write(&units.to_le_bytes());
+        Self::finish(hasher.finish128())
     }
 
     /// Of the counter `key`, under the prefix that this was made for.
@@ -64,7 +69,10 @@ impl Secret {
     }
 
     fn hash(self, text: &[u8]) -> Fingerprint {
-        let hash = SipHasher13::new_with_keys(self.0, self.1).hash(text);
+        Self::finish(SipHasher13::new_with_keys(self.0, self.1).hash(text))
+    }
+
+    fn finish(hash: Hash128) -> Fingerprint {
         Fingerprint {
             low: hash.h1,
             high: hash.h2,

@@ -67,10 +67,6 @@ pub enum Outcome {
 }
 
 /// What the failure policies of a request's layers say.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the common one: a box would allocate for every request"
-)]
 #[derive(Clone, Debug)]
 pub enum FallbackDecision {
     /// The `local` layers decided, in memory; `open` layers let it pass.
@@ -90,10 +86,6 @@ pub enum FallbackDecision {
 }
 
 /// An outcome that is there, or will be.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the common one: a box would allocate for every request"
-)]
 pub enum Checking {
     /// Decided without waiting.
     Ready(Outcome),

@@ -37,10 +37,6 @@ pub struct Ask<'a> {
 }
 
 /// A decision that is there, or will be.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is the common one: a box would allocate for every request"
-)]
 pub enum Answer {
     /// Decided without waiting.
     Ready(Result<Decision, StoreError>),

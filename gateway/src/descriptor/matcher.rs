@@ -7,7 +7,7 @@ use super::Facts;
 use crate::{config, path::Glob};
 
 /// Where a layer applies; an empty list is a condition not given.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Matcher {
     paths: Box<[Glob]>,
     methods: Box<[Method]>,
@@ -18,15 +18,30 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    pub(super) fn new(config: &config::Match) -> Self {
-        Self {
+    /// `None` where no condition is given.
+    pub(super) fn new(config: &config::Match) -> Option<Self> {
+        let all = Self {
             paths: config.paths.clone().into(),
             methods: config.methods.clone().into(),
             hosts: config.hosts.iter().map(|host| host.as_str().into()).collect(),
             headers: config.headers.clone().into(),
             ips: config.ips.clone().into(),
-            not: config.not.as_deref().map(Self::new).map(Box::new),
-        }
+            // What excludes all requests still does.
+            not: config
+                .not
+                .as_deref()
+                .map(|not| Box::new(Self::new(not).unwrap_or_default())),
+        };
+        (!all.is_empty()).then_some(all)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+            && self.methods.is_empty()
+            && self.hosts.is_empty()
+            && self.headers.is_empty()
+            && self.ips.is_empty()
+            && self.not.is_none()
     }
 
     /// Whether every condition that is given holds, and `not`, as a whole, does not.

@@ -83,17 +83,19 @@ impl Check {
         if applied.is_empty() {
             return Self::default();
         }
-        let asks: SmallVec<[Ask<'_>; 8]> = applied
-            .iter()
-            .map(|applied| Ask {
+        let mut asks = SmallVec::<[Ask<'_>; 8]>::new();
+        let mut layers = LayerIds::new();
+        for applied in applied {
+            asks.push(Ask {
                 policy: snapshot.layers.policy(applied.layer),
                 key: applied.key.as_str(),
                 cost: applied.cost,
-            })
-            .collect();
+            });
+            layers.push(applied.layer);
+        }
         let at = worker.now();
         Self {
-            layers: applied.iter().map(|applied| applied.layer).collect(),
+            layers,
             checking: Some((snapshot.limiter.check(&asks), at)),
             watched: Watched::default(),
         }
@@ -122,38 +124,36 @@ impl Check {
             Checking::Pending(outcome) => outcome.await,
         };
         *owed = Owed::of(&mut outcome, &self.layers);
-        match outcome {
+        let of = |indices: &[usize]| -> LayerIds {
+            let layers = indices.iter().filter_map(|&at| self.layers.get(at));
+            layers.copied().collect()
+        };
+        let (mut fact, shared) = match outcome {
             Outcome::Decided(decision) => {
-                let fact = RateLimited {
-                    layers: self.layers,
-                    decision,
-                    at,
-                };
-                let shared = fact.layers.len();
-                judge(fact, shared, &self.watched, snapshot, tried)
+                let layers = self.layers;
+                (RateLimited { layers, decision, at }, usize::MAX)
             }
             Outcome::Repeated { layers, decision } => {
-                let layers = (layers.iter()).filter_map(|&at| self.layers.get(at).copied()).collect();
+                let layers = of(&layers);
                 let fact = RateLimited { layers, decision, at };
-                let repeated = fact.layers.iter().zip(&fact.decision.readings);
-                let repeated = repeated.filter(|(_, reading)| !reading.fits);
-                for metrics in repeated.filter_map(|(layer, _)| snapshot.metrics.limits.get(layer.index())) {
-                    metrics.record_repeated();
+                for (layer, _) in fact.without_room() {
+                    if let Some(metrics) = snapshot.metrics.limits.get(layer.index()) {
+                        metrics.record_repeated();
+                    }
                 }
-                let shared = fact.layers.len();
-                judge(fact, shared, &self.watched, snapshot, tried)
+                (fact, usize::MAX)
             }
             Outcome::Refused { layers, decision } => {
-                let layers = (layers.iter()).filter_map(|&at| self.layers.get(at).copied()).collect();
-                let fact = RateLimited { layers, decision, at };
-                let shared = fact.layers.len();
-                judge(fact, shared, &self.watched, snapshot, tried)
+                let layers = of(&layers);
+                (RateLimited { layers, decision, at }, usize::MAX)
             }
-            Outcome::Fallback { error, decision } => {
-                let (fact, shared) = fallback(&self.layers, error, decision, at, snapshot)?;
-                judge(fact, shared, &self.watched, snapshot, tried)
-            }
+            Outcome::Fallback { error, decision } => fallback(&self.layers, error, decision, at, snapshot)?,
+        };
+        if !record(&fact, snapshot, shared, tried) {
+            keep_enforced(&mut fact, snapshot);
         }
+        self.watched.count(&fact);
+        verdict(fact, snapshot)
     }
 }
 
@@ -203,20 +203,7 @@ fn fallback(
     }
 }
 
-/// Counts what was decided, and says what becomes of the request.
-fn judge(
-    mut fact: RateLimited,
-    shared: usize,
-    watched: &Watched,
-    snapshot: &Snapshot,
-    tried: &mut Vec<LayerId>,
-) -> Result<Passed, Failure> {
-    record(&fact, snapshot, shared, tried);
-    keep_enforced(&mut fact, snapshot);
-    watched.count(&fact);
-    verdict(fact, snapshot)
-}
-
+/// What becomes of the request.
 fn verdict(mut fact: RateLimited, snapshot: &Snapshot) -> Result<Passed, Failure> {
     let mut degraded = None;
     if let Verdict::Denied { .. } = fact.decision.verdict {
@@ -245,11 +232,14 @@ fn degraded(fact: &RateLimited, snapshot: &Snapshot) -> Option<Degraded> {
     })
 }
 
-/// Counts what each layer said. The first `shared` of them were asked in the store, the others in the fallback.
-fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize, tried: &mut Vec<LayerId>) {
+/// Counts what each layer said; whether all of them refuse, if they have no room. The first `shared` of them were asked in
+/// the store, the others in the fallback.
+fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize, tried: &mut Vec<LayerId>) -> bool {
+    let mut all_enforced = true;
     for (at, (&layer, reading)) in fact.layers.iter().zip(&fact.decision.readings).enumerate() {
         let policy = snapshot.layers.policy(layer);
         let role = policy.role();
+        all_enforced &= role.is_enforced();
         if role == Role::Candidate {
             if !reading.fits {
                 count(snapshot, layer.index(), LimitOutcome::CandidateDenied);
@@ -271,14 +261,12 @@ fn record(fact: &RateLimited, snapshot: &Snapshot, shared: usize, tried: &mut Ve
             metrics.record_used(outcome, reading.remaining, policy.algorithm().limit());
         }
     }
+    all_enforced
 }
 
 /// Drops what layers said that refuse nothing: nobody but the metrics is to know of them.
 fn keep_enforced(fact: &mut RateLimited, snapshot: &Snapshot) {
     let is_enforced = |layer| snapshot.layers.policy(layer).role().is_enforced();
-    if fact.layers.iter().all(|layer| is_enforced(*layer)) {
-        return;
-    }
     let kept: SmallVec<[bool; 8]> = fact.layers.iter().map(|layer| is_enforced(*layer)).collect();
     if let Verdict::Denied { by, .. } = &mut fact.decision.verdict {
         *by = kept.iter().take(*by).filter(|kept| **kept).count();

@@ -5,7 +5,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
 use limiter_core::{Reading, Timestamp};
 
-use super::{Fields, RATELIMIT, REMAINING, RESET, Spelled, cut, reset, write_state};
+use super::{Fields, RATELIMIT, REMAINING, RESET, Spelled, cut, write_state};
 use crate::config::Responses;
 
 /// Heads that a worker remembers.
@@ -77,7 +77,7 @@ impl Fields {
                 Value::Fixed => continue,
                 Value::RetryAfter => self.number(told.retry_after),
                 Value::Remaining => self.number(told.reading.remaining),
-                Value::Reset => self.number(reset(config, told.reading, told.asked, elapsed)?),
+                Value::Reset => self.reset(config, told.reading, told.asked, elapsed),
                 Value::RateLimit => {
                     write_state(&mut self.buffer, (told.policy, told.reading), elapsed);
                     cut(&mut self.buffer)

@@ -24,10 +24,6 @@ pub(super) struct Fallen {
 }
 
 /// What the failure policies want.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is made and taken apart at once, on the stack"
-)]
 pub(super) enum Plan {
     /// Nobody else is to be asked.
     Decided(FallbackDecision),

@@ -59,7 +59,7 @@ impl MemoryStore {
     pub fn new(clock: Arc<dyn Clock>, max_keys: usize) -> Self {
         let count = (max_keys / MIN_SHARD_LEN).clamp(1, MAX_SHARDS);
         let count = 1 << count.ilog2();
-        let shard = |_| Aligned(Mutex::new(Shard::new(max_keys / count)));
+        let shard = |at| Aligned(Mutex::new(Shard::new(max_keys / count).staggered(at, count)));
         Self {
             clock,
             shards: (0..count).map(shard).collect(),
@@ -156,13 +156,13 @@ impl MemoryStore {
         for fingerprint in fingerprints {
             places.push(Place::new(*fingerprint));
         }
-        let mut shards = Locked::new(&self.shards, &places);
+        let mut shards = Locked::new(&self.shards, &mut places);
         // Read under the locks: else a decision that came later could be here first, and time would go back.
         let now = self.clock.now();
 
         let mut counters = PerLayer::new();
         for (layer, place) in layers.iter().zip(&mut places) {
-            let stored = place.take(shards.of(place.fingerprint), now);
+            let stored = place.take(shards.of(place.shard), now);
             counters.push(layer.algorithm.load(stored, now));
         }
         let decision = decide(&mut counters, now);
@@ -237,41 +237,41 @@ fn lock(shard: &Aligned) -> MutexGuard<'_, Shard> {
     shard.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The shards of one decision, locked.
-struct Locked<'a> {
-    /// A bit for each shard that is locked.
-    set: u64,
-    /// In ascending order.
-    guards: PerLayer<MutexGuard<'a, Shard>>,
-    /// Shards of the store.
-    count: usize,
-}
+/// The shards of one decision, locked, in ascending order.
+struct Locked<'a>(PerLayer<MutexGuard<'a, Shard>>);
 
 impl<'a> Locked<'a> {
-    /// Locks every shard needed once, in ascending order, so that two decisions never wait for each other.
-    fn new(shards: &'a [Aligned], places: &[Place]) -> Self {
-        let count = shards.len();
-        let set = places
-            .iter()
-            .fold(0, |set, place| set | 1 << place.fingerprint.shard(count));
-        let mut guards = PerLayer::new();
-        let mut rest: u64 = set;
+    /// Locks every shard needed once, in ascending order, so that two decisions never wait for each other. The places learn
+    /// which of these is theirs.
+    fn new(shards: &'a [Aligned], places: &mut [Place]) -> Self {
+        let mut rest: u64 = 0;
+        for place in &mut *places {
+            place.shard = place.fingerprint.shard(shards.len());
+            rest |= 1 << place.shard;
+        }
+        let (mut guards, mut order) = (PerLayer::new(), [0; MAX_SHARDS]);
         while rest != 0 {
-            guards.push(lock(&shards[rest.trailing_zeros() as usize]));
+            let shard = rest.trailing_zeros() as usize;
+            order[shard] = guards.len();
+            guards.push(lock(&shards[shard]));
             rest &= rest - 1;
         }
-        Self { set, guards, count }
+        for place in places {
+            place.shard = order[place.shard];
+        }
+        Self(guards)
     }
 
-    fn of(&mut self, fingerprint: Fingerprint) -> &mut Shard {
-        let below = (1 << fingerprint.shard(self.count)) - 1;
-        &mut self.guards[(self.set & below).count_ones() as usize]
+    fn of(&mut self, shard: usize) -> &mut Shard {
+        &mut self.0[shard]
     }
 }
 
 /// Where a counter of a decision lives.
 struct Place {
     fingerprint: Fingerprint,
+    /// Its shard, among those that are locked.
+    shard: usize,
     /// Its entry, if it has one.
     slot: Option<Slot>,
     /// Whether the entry said something.
@@ -282,6 +282,7 @@ impl Place {
     fn new(fingerprint: Fingerprint) -> Self {
         Self {
             fingerprint,
+            shard: 0,
             slot: None,
             stored: false,
         }
@@ -313,7 +314,7 @@ fn put(
             _ if !is_kept => {}
             Some(slot) => {
                 let counter = mem::take(&mut counters[at]);
-                shards.of(place.fingerprint).put_back(slot, counter, layer.algorithm);
+                shards.of(place.shard).put_back(slot, counter, layer.algorithm);
             }
             // Once the others are in their places, because an insertion moves entries.
             None => new.push(at),
@@ -325,6 +326,6 @@ fn put(
             mem::take(&mut counters[at]),
             layers[at].algorithm,
         );
-        shards.of(places[at].fingerprint).insert(entry, now);
+        shards.of(places[at].shard).insert(entry, now);
     }
 }

@@ -18,6 +18,9 @@ const SWEEP_PER_INSERT: usize = 2;
 /// Counters that are not worth giving memory back for.
 const MIN_CAPACITY: usize = 64;
 
+/// Memory grows by this part of what there is.
+const GROWTH: usize = 4;
+
 /// Counters side by side in a slab, so that any can be picked by its slot, and an index from fingerprint to slot.
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -25,6 +28,8 @@ pub(super) struct Shard {
     index: HashTable<u32>,
     /// The most entries held.
     max: usize,
+    /// Entries that there is room for at first.
+    first: usize,
     /// The slot that the sweep looks at next.
     hand: usize,
     evictions: u64,
@@ -55,11 +60,19 @@ impl Shard {
             entries: Vec::new(),
             index: HashTable::new(),
             max: 1,
+            first: MIN_CAPACITY,
             hand: 0,
             evictions: 0,
         };
         shard.set_max(max);
         shard
+    }
+
+    /// The one at `at` of `count` shards: each grows a little later than the one before. Else all would at about the same
+    /// number of counters, and have unused memory, and copies under way, at the same time.
+    pub(super) fn staggered(self, at: usize, count: usize) -> Self {
+        let first = MIN_CAPACITY + MIN_CAPACITY / GROWTH * at / count;
+        Self { first, ..self }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -168,12 +181,12 @@ impl Shard {
         self.entries.capacity() * size_of::<Entry>() + self.index.allocation_size()
     }
 
-    /// Grows by half, never beyond the bound: doubling would leave up to half of the memory unused.
+    /// Grows by a quarter, never beyond the bound: doubling would leave up to half of the memory unused.
     fn grow(&mut self) {
         let len = self.entries.len();
         if len == self.entries.capacity() {
-            let more = (len / 2).max(MIN_CAPACITY).min(self.max.saturating_sub(len));
-            self.entries.reserve_exact(more);
+            let more = if len == 0 { self.first } else { len.div_ceil(GROWTH) };
+            self.entries.reserve_exact(more.min(self.max.saturating_sub(len)));
         }
     }
 
