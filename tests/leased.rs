@@ -181,15 +181,15 @@ fn the_bound_is_printed() {
     let bucket = "{name: user, key: ip, algorithm: token_bucket, rate: 2000/s, precision: leased}";
     let settings = Settings::answering()
         .store("{redis: {url: \"redis://127.0.0.1:1/0\"}}")
-        .limit(bucket)
+        .limit(&bucket.replace("leased}", "leased, overrides: {values: 10.0.0.0/8, rate: 50000/s}}"))
         .limit(&day(100, "{size: 7}").replace("name: user", "name: daily"))
         .limit("{name: plain, key: ip, algorithm: token_bucket, rate: 5/s}");
     let (status, text) = check(&settings.to_yaml());
     assert_eq!(status, 0, "{text}");
     for line in [
-        "limit `user`: leased: a gateway has up to 20 of 2000 in hand, of each key; at worst 20 more for each gateway pass \
-         within one window, and never more over time\n",
-        "limit `daily`: leased: a gateway has up to 7 of 100 in hand, of each key; no window lets more pass, for what is in \
+        "limit `user`: leased: a gateway has up to 20 of 2000 in hand, of each key (up to 500 of those with overrides): within \
+         one window up to that many more may pass for each gateway, so 20 with one and 200 with ten; over time never more\n",
+        "limit `daily`: leased: a gateway has up to 7 of 100 in hand, of each key: no window lets more pass, for what is in \
          hand ends with it\n",
     ] {
         assert!(text.contains(line), "{text}");

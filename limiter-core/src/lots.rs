@@ -16,7 +16,7 @@ use std::{
 };
 
 use hashbrown::HashTable;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::Notify};
 
 mod lot;
 #[cfg(test)]
@@ -46,6 +46,8 @@ pub struct Lots {
     shards: Box<[Mutex<HashTable<Lot>>]>,
     /// Lots in all shards.
     len: AtomicUsize,
+    /// There is one again.
+    begun: Notify,
     /// None is taken any more.
     is_closed: AtomicBool,
 }
@@ -96,6 +98,7 @@ impl Lots {
             runtime,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             len: AtomicUsize::new(0),
+            begun: Notify::new(),
             is_closed: AtomicBool::new(false),
         }
     }
@@ -178,6 +181,14 @@ impl Lots {
         &self.runtime
     }
 
+    /// Waits until there is any.
+    pub(crate) async fn wait(&self) {
+        // What is told between the two is kept.
+        while self.len.load(Ordering::Relaxed) == 0 {
+            self.begun.notified().await;
+        }
+    }
+
     /// What is left of lots that have ended. Counters that are no longer in use are forgotten.
     pub(crate) fn sweep(&self) -> Vec<Settlement> {
         self.end(|lot, now| lot.end(now))
@@ -237,7 +248,9 @@ impl Lots {
         }
         if shard.len() < LOTS_MAX / SHARDS {
             shard.insert_unique(lot.counter().hash(), lot, |lot| lot.counter().hash());
-            self.len.fetch_add(1, Ordering::Relaxed);
+            if self.len.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.begun.notify_one();
+            }
         }
     }
 

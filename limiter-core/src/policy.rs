@@ -233,6 +233,12 @@ impl Policy {
         self.lots.as_ref()
     }
 
+    /// Whether its units are taken in lots: not where a lot would be of one unit.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        self.lot_max > 1
+    }
+
     /// The most units of a counter that one process has in hand: 1 at least, and what passes at one moment at most. 0 where
     /// they are not taken in lots.
     #[must_use]
@@ -244,7 +250,7 @@ impl Policy {
     /// goes back.
     #[must_use]
     pub fn gives_back(&self) -> bool {
-        self.gives_back || self.lots.is_some()
+        self.gives_back || self.is_leased()
     }
 
     /// Whether a refusal stands until the wait that it told is over, whatever happens meanwhile: nobody gives units back

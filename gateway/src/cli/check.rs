@@ -2,9 +2,9 @@
 
 use std::{path::Path, process::ExitCode};
 
-use limiter_core::{Algorithm, Policy};
+use limiter_core::Algorithm;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Layer, Terms};
 
 /// Checks the file at `path`; prints every problem and every warning.
 pub(super) fn check(path: &Path) -> ExitCode {
@@ -41,16 +41,34 @@ pub(super) fn check(path: &Path) -> ExitCode {
 /// What each limit whose units are leased lets pass beyond it, at worst: a line each.
 fn bounds(config: &Config) -> String {
     let leased = config.limits.iter().filter(|layer| layer.policy.lots().is_some());
-    leased.map(|layer| bound(&layer.policy)).collect()
+    leased.map(bound).collect()
 }
 
-fn bound(policy: &Policy) -> String {
-    let (name, limit, lot) = (policy.name(), policy.algorithm().limit(), policy.lot_max());
-    let kept = format!("limit `{name}`: leased: a gateway has up to {lot} of {limit} in hand, of each key");
-    match policy.algorithm() {
-        Algorithm::FixedWindow(_) => format!("{kept}; no window lets more pass, for what is in hand ends with it\n"),
-        _ => format!("{kept}; at worst {lot} more for each gateway pass within one window, and never more over time\n"),
-    }
+fn bound(layer: &Layer) -> String {
+    let policy = &layer.policy;
+    let (limit, lot) = (policy.algorithm().limit(), policy.lot_max());
+    let overrides = layer.overrides.iter().filter_map(|one| match &one.terms {
+        Terms::Policy(policy) => Some(policy.lot_max()),
+        Terms::Unlimited | Terms::Denied => None,
+    });
+    let most = match overrides.max() {
+        Some(most) if most > lot => format!(" (up to {most} of those with overrides)"),
+        _ => String::new(),
+    };
+    let excess = match policy.algorithm() {
+        Algorithm::FixedWindow(_) | Algorithm::SlidingWindowCounter(_) => {
+            "no window lets more pass, for what is in hand ends with it".to_owned()
+        }
+        _ => format!(
+            "within one window up to that many more may pass for each gateway, so {lot} with one and {} with ten; over time \
+             never more",
+            lot.saturating_mul(10)
+        ),
+    };
+    format!(
+        "limit `{}`: leased: a gateway has up to {lot} of {limit} in hand, of each key{most}: {excess}\n",
+        policy.name()
+    )
 }
 
 /// `1 route`, `2 routes`.

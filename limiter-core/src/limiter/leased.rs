@@ -26,11 +26,11 @@ type PerLayer<T> = SmallVec<[T; INLINE_LAYERS]>;
 
 /// As [`Limiter::check`], where some layers are taken in lots.
 pub(super) fn check(limiter: &Limiter, lots: &Arc<Lots>, asks: &[Ask<'_>]) -> Checking {
-    if !asks.iter().any(is_leased) {
+    if !asks.iter().any(|ask| ask.policy.is_leased()) {
         return limiter.check_store(asks);
     }
     let now = lots.now();
-    let take = |ask| if is_leased(ask) { lots.take(ask, now) } else { None };
+    let take = |ask| if fits(ask) { lots.take(ask, now) } else { None };
     let handed: PerLayer<Option<Handed>> = asks.iter().map(take).collect();
     for (ask, handed) in asks.iter().zip(&handed) {
         if let Some(Handed { wanted: 1.., .. }) = handed {
@@ -48,10 +48,9 @@ pub(super) fn check(limiter: &Limiter, lots: &Arc<Lots>, asks: &[Ask<'_>]) -> Ch
     ask(limiter, lots, asks, &handed)
 }
 
-/// Whether it may be that units of it are in hand.
-fn is_leased(ask: &Ask<'_>) -> bool {
-    let max = ask.policy.lot_max();
-    max > 1 && ask.cost <= max
+/// Whether there may be enough in hand for it.
+fn fits(ask: &Ask<'_>) -> bool {
+    ask.policy.is_leased() && ask.cost <= ask.policy.lot_max()
 }
 
 /// Asks the store about the layers of which nothing was `handed` out.
@@ -70,7 +69,7 @@ fn ask(limiter: &Limiter, lots: &Arc<Lots>, asks: &[Ask<'_>], handed: &[Option<H
     // Their places among those that are asked.
     let mut missed = PerLayer::<(usize, Fingerprint)>::new();
     let (mut wanted, mut ended) = (PerLayer::<(usize, u64)>::new(), Vec::new());
-    for (at, ask) in asked.iter().enumerate().filter(|(_, ask)| is_leased(ask)) {
+    for (at, ask) in asked.iter().enumerate().filter(|(_, ask)| fits(ask)) {
         let miss = lots.miss(ask, now);
         missed.push((at, miss.counter));
         ended.extend(miss.ended);
@@ -84,23 +83,26 @@ fn ask(limiter: &Limiter, lots: &Arc<Lots>, asks: &[Ask<'_>], handed: &[Option<H
     for (at, units) in wanted {
         fetch(limiter, lots, &asked[at], units);
     }
+    let leased: Layers = (0..asked.len()).filter(|&at| asked[at].policy.is_leased()).collect();
     let lots = Arc::clone(lots);
     then(answer, move |mut outcome| {
-        learn(&lots, &missed, &mut outcome);
+        learn(&lots, &missed, &outcome);
+        if let Outcome::Decided(decision) = &mut outcome {
+            // A request is charged for good: only lots give back.
+            Receipt::forget(&mut decision.receipt, |layer| leased.contains(&layer));
+        }
         together(taken, &shared, outcome)
     })
 }
 
 /// What the store says of the layers that their lots had too little for.
-fn learn(lots: &Lots, missed: &[(usize, Fingerprint)], outcome: &mut Outcome) {
+fn learn(lots: &Lots, missed: &[(usize, Fingerprint)], outcome: &Outcome) {
     if let Outcome::Decided(decision) = outcome {
         for (at, counter) in missed {
             if let Some(reading) = decision.readings.get(*at) {
                 lots.learn(*counter, reading);
             }
         }
-        // A request is charged for good.
-        Receipt::forget(&mut decision.receipt, |layer| missed.iter().any(|(at, _)| *at == layer));
     }
 }
 
@@ -178,3 +180,6 @@ impl Drop for Taken {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

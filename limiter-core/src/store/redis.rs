@@ -319,6 +319,7 @@ impl Topology {
 /// Gives back what is left of lots that have ended, for ever.
 async fn end_lots(context: Arc<Context>, topology: Arc<Topology>, lots: Arc<Lots>) {
     loop {
+        lots.wait().await;
         tokio::time::sleep(LOTS_PAUSE).await;
         let left = lots.sweep();
         if !left.is_empty()

@@ -11,6 +11,7 @@ use limiter_core::{
     test_util::{ManualClock, RedisReply, RedisServer},
 };
 
+mod leased;
 mod outages;
 mod redis_only;
 mod relay;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter_core::{
-    Algorithm, LotSize, LotTerms, Scope,
+    Algorithm, LotSize, LotTerms, Policy, Scope,
     algorithm::{LEASE_DEFAULT, LEASE_MIN},
 };
 
@@ -58,6 +58,18 @@ pub(super) fn leased(
         return None;
     }
     Some(terms)
+}
+
+/// Tells of lots of a single unit.
+pub(super) fn small(item: &Place<'_>, policy: &Policy, cx: &mut Context<'_>) {
+    if policy.lots().is_some() && !policy.is_leased() {
+        let message = format!(
+            "a lot is one unit of the {} that pass at once, and nothing is gained: expected a `size` of at least 2 in `lease`, \
+             or `exact`",
+            policy.algorithm().limit()
+        );
+        cx.warn(&item.key("precision"), message);
+    }
 }
 
 /// Why units of the layer cannot be leased.

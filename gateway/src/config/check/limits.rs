@@ -16,7 +16,7 @@ use super::{
     charging::{can_charge_all, can_give_back, charge, cost, fits},
     context::{Context, name},
     key::key,
-    leased::{self, is_leased, leased},
+    leased::{self, is_leased, leased, small},
     matching::matches,
     overrides::{Base, overrides},
     responses::rejection,
@@ -137,6 +137,7 @@ fn layer(
     });
     if let Some(policy) = &policy {
         can_give_back(&place.key("algorithm"), policy, policy.algorithm(), cx);
+        small(place, policy, cx);
         can_charge_all(&place.key("charge"), policy.role(), policy.algorithm(), cx);
     }
     let known = cost.as_ref().map(Cost::known);

@@ -280,3 +280,24 @@ fn bans_that_nobody_gets_or_that_one_client_brings_on_all() {
         "{shadow}"
     );
 }
+
+#[test]
+fn leases_that_gain_nothing() {
+    let layer = |store: &str, more: &str| {
+        told(&format!(
+            "store: {store}\nlimits: [{{name: a, key: ip, algorithm: fixed_window, window: 1m, precision: leased, {more}}}]\n"
+        ))
+    };
+    let redis = "{redis: {url: redis://127.0.0.1}}";
+    assert_eq!(layer(redis, "limit: 200"), "");
+    assert_eq!(layer(redis, "limit: 5, lease: {size: 2}"), "");
+    assert_eq!(
+        layer(redis, "limit: 150"),
+        "2:77: limits[0].precision: a lot is one unit of the 150 that pass at once, and nothing is gained: expected a `size` of \
+         at least 2 in `lease`, or `exact`"
+    );
+    assert_eq!(
+        layer("memory", "limit: 200"),
+        "2:77: limits[0].precision: the store is this gateway's own memory, which costs no call: this has no effect"
+    );
+}
