@@ -7,7 +7,7 @@ use std::{cell::LazyCell, hint::black_box, sync::Arc, time::Duration};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use limiter_core::{
     Algorithm, Ask, MemoryStore, MonotonicClock, OnFailure, Policy, Rate,
-    algorithm::{Align, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    algorithm::{Align, Concurrency, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -76,12 +76,13 @@ fn layers(c: &mut Criterion) {
 fn algorithms(c: &mut Criterion) {
     const LIMIT: u64 = 100_000;
     let rate = Rate { units: 100, per: HOUR };
-    let algorithms: [Algorithm; 5] = [
+    let algorithms: [Algorithm; 6] = [
         TokenBucket::new(rate, LIMIT).expect("valid").into(),
         LeakyBucket::new(rate, LIMIT).expect("valid").into(),
         FixedWindow::new(LIMIT, HOUR, Align::Clock).expect("valid").into(),
         SlidingWindowCounter::new(LIMIT, HOUR, 6).expect("valid").into(),
         SlidingWindowLog::new(LIMIT, HOUR).expect("valid").into(),
+        Concurrency::new(LIMIT, Duration::from_secs(1)).expect("valid").into(),
     ];
     let mut group = c.benchmark_group("one layer");
     for algorithm in algorithms {

@@ -1,0 +1,1 @@
+"""Runs gateways beside each other, and says what a request costs them."""
