@@ -34,8 +34,7 @@ impl HeadFields {
     pub(crate) const X_FORWARDED_FOR: u32 = 1 << 17;
     pub(crate) const X_FORWARDED_HOST: u32 = 1 << 18;
     pub(crate) const X_FORWARDED_PROTO: u32 = 1 << 19;
-    pub(crate) const X_REQUEST_ID: u32 = 1 << 20;
-    pub(crate) const CONTENT_LENGTH: u32 = 1 << 21;
+    pub(crate) const CONTENT_LENGTH: u32 = 1 << 20;
 
     /// What concerns one connection only, besides Connection.
     pub(crate) const HOP_BY_HOP: u32 = Self::TE
@@ -92,7 +91,6 @@ impl HeadFields {
             "x-forwarded-for" => Self::X_FORWARDED_FOR,
             "x-forwarded-host" => Self::X_FORWARDED_HOST,
             "x-forwarded-proto" => Self::X_FORWARDED_PROTO,
-            "x-request-id" => Self::X_REQUEST_ID,
             _ => 0,
         }
     }

@@ -70,52 +70,24 @@ pub(crate) fn request(headers: &mut HeaderMap, fields: HeadFields, edit: Edit<'_
     };
     if !is_told(HeadFields::X_FORWARDED_HOST) {
         match named {
-            Some(named) => set(headers, fields, HeadFields::X_FORWARDED_HOST, &X_FORWARDED_HOST, named),
-            None => drop(headers.remove(&X_FORWARDED_HOST)),
-        }
+            Some(named) => headers.insert(X_FORWARDED_HOST.clone(), named),
+            None => headers.remove(&X_FORWARDED_HOST),
+        };
     }
     if let Some(host) = host {
         headers.insert(HOST, host);
     }
     if !is_told(HeadFields::X_FORWARDED_PROTO) {
-        let proto = HeaderValue::from_static("http");
-        set(
-            headers,
-            fields,
-            HeadFields::X_FORWARDED_PROTO,
-            &X_FORWARDED_PROTO,
-            proto,
-        );
+        headers.insert(X_FORWARDED_PROTO.clone(), HeaderValue::from_static("http"));
     }
     let forwarded_for = match is_told(HeadFields::X_FORWARDED_FOR) {
         true => joined(headers, &X_FORWARDED_FOR, b", ", Some(edit.forwarded_for)),
         false => edit.forwarded_for.clone(),
     };
-    set(
-        headers,
-        fields,
-        HeadFields::X_FORWARDED_FOR,
-        &X_FORWARDED_FOR,
-        forwarded_for,
-    );
-    set(
-        headers,
-        fields,
-        HeadFields::X_REQUEST_ID,
-        &X_REQUEST_ID,
-        edit.request_id,
-    );
+    headers.insert(X_FORWARDED_FOR.clone(), forwarded_for);
+    headers.insert(X_REQUEST_ID.clone(), edit.request_id);
     if let Some(layer) = edit.degraded_by {
         headers.append(X_GATEWAY_DEGRADED.clone(), layer);
-    }
-}
-
-/// Makes `value` the only one of a field, whose bit is `field`. A field that is not there need not be looked for.
-fn set(headers: &mut HeaderMap, fields: HeadFields, field: u32, name: &HeaderName, value: HeaderValue) {
-    if fields.has(field) {
-        headers.insert(name.clone(), value);
-    } else {
-        headers.append(name.clone(), value);
     }
 }
 
