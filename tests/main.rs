@@ -35,6 +35,7 @@ mod concurrency_faults;
 mod demo;
 mod drain;
 mod exact;
+mod exact_killed;
 mod fallback;
 mod faults;
 mod faults_cluster;
