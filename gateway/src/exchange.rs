@@ -153,6 +153,8 @@ impl Exchange {
     /// The answer is known; the exchange ends with its body.
     pub(crate) fn answer(mut self: Box<Self>, mut response: Response<Body>) -> Response<Body> {
         self.status = response.status();
+        // Where it was not sent, its body is to be read and thrown away from now on.
+        self.request = None;
         self.settle(&response, |_, _, _| ());
         response
             .headers_mut()
