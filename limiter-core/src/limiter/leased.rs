@@ -14,7 +14,7 @@ use super::{
     merge::{Charged, then, together},
 };
 use crate::{
-    decision::{Decision, INLINE_LAYERS},
+    decision::{Decision, INLINE_LAYERS, Readings},
     fingerprint::Fingerprint,
     lots::{Handed, Lots},
     receipt::Receipt,
@@ -30,22 +30,25 @@ pub(super) fn check(limiter: &Limiter, lots: &Arc<Lots>, asks: &[Ask<'_>]) -> Ch
         return limiter.check_store(asks);
     }
     let now = lots.now();
-    let take = |ask| if fits(ask) { lots.take(ask, now) } else { None };
-    let handed: PerLayer<Option<Handed>> = asks.iter().map(take).collect();
-    for (ask, handed) in asks.iter().zip(&handed) {
-        if let Some(Handed { wanted: 1.., .. }) = handed {
-            fetch(limiter, lots, ask, handed.map_or(0, |handed| handed.wanted));
+    let (mut handed, mut readings) = (PerLayer::new(), Readings::with_capacity(asks.len()));
+    for ask in asks {
+        let units = if fits(ask) { lots.take(ask, now) } else { None };
+        if let Some(units) = &units {
+            readings.push(units.reading);
+            if units.wanted > 0 {
+                fetch(limiter, lots, ask, units.wanted);
+            }
         }
+        handed.push(units);
     }
-    if handed.iter().all(Option::is_some) {
-        let readings = handed.iter().flatten().map(|handed| handed.reading).collect();
-        let decision = Decision {
-            readings,
-            ..Decision::unlimited()
-        };
-        return Checking::Ready(Outcome::Decided(decision));
+    if readings.len() < asks.len() {
+        return ask(limiter, lots, asks, &handed);
     }
-    ask(limiter, lots, asks, &handed)
+    let decision = Decision {
+        readings,
+        ..Decision::unlimited()
+    };
+    Checking::Ready(Outcome::Decided(decision))
 }
 
 /// Whether there may be enough in hand for it.
@@ -79,9 +82,15 @@ fn ask(limiter: &Limiter, lots: &Arc<Lots>, asks: &[Ask<'_>], handed: &[Option<H
     }
     give_to(&*limiter.store, ended);
     let answer = limiter.check_store(&asked);
-    // After the request, and in the same call.
+    let is_asked = !matches!(answer, Checking::Ready(Outcome::Repeated { .. }));
     for (at, units) in wanted {
-        fetch(limiter, lots, &asked[at], units);
+        if is_asked {
+            // After the request, and in the same call.
+            fetch(limiter, lots, &asked[at], units);
+        } else {
+            // In a flood that another layer refuses nobody has a use for it.
+            drop(lots.fetch(&asked[at], units));
+        }
     }
     let leased: Layers = (0..asked.len()).filter(|&at| asked[at].policy.is_leased()).collect();
     let lots = Arc::clone(lots);

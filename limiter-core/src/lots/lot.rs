@@ -165,14 +165,15 @@ impl Lot {
         };
         self.used = now;
         if is_new {
-            self.size = 0;
+            (self.size, self.was_left) = (0, false);
             return (0, ended);
         }
         if self.coming > 0 {
             return (0, ended);
         }
         let size = self.size;
-        if !self.was_left {
+        // Once: the next who misses finds that it is in use again.
+        if !std::mem::take(&mut self.was_left) {
             self.size = (size.max(ask.cost) * 2).min(self.policy.lot_max());
         }
         let wanted = self.order(ask.cost);

@@ -159,6 +159,31 @@ fn lots_grow_with_use_up_to_their_size_and_a_hot_key_asks_seldom() {
 }
 
 #[test]
+fn a_key_that_was_quiet_gets_lots_again() {
+    let world = World::new(1);
+    let policy = leased(bucket(10_000, 10_000), LotSize::Percent(10));
+    for quiet in [TTL - Duration::from_millis(1), TTL, 3 * TTL, Duration::ZERO] {
+        // Hot, and then asked for now and then: lots are left over.
+        for _ in 0..1_000 {
+            assert!(world.passes(0, &policy, "alice", 1));
+            world.clock.advance(Duration::from_micros(200));
+        }
+        for _ in 0..20 {
+            world.clock.advance(quiet);
+            world.sweep();
+            assert!(world.passes(0, &policy, "alice", 1));
+        }
+        world.asked();
+        for _ in 0..1_000 {
+            assert!(world.passes(0, &policy, "alice", 1));
+            world.clock.advance(Duration::from_micros(200));
+        }
+        let asked = world.asked();
+        assert!(asked < 40, "{asked} calls after {quiet:?}");
+    }
+}
+
+#[test]
 fn what_is_left_when_a_lot_ends_is_there_for_others() {
     let world = World::new(2);
     let policy = leased(

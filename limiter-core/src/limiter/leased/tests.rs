@@ -216,6 +216,23 @@ async fn nothing_is_taken_ahead_while_the_fallback_holds_back() {
 }
 
 #[tokio::test]
+async fn a_flood_that_another_layer_refuses_takes_nothing_ahead() {
+    let (mut world, hot, window) = (World::new(), hot(), window(1));
+    world.limiter = world.limiter.repeating_refusals(Arc::clone(&world.clock) as _);
+    let asks = [ask(&hot, 1), ask(&window, 1)];
+    assert!(world.passes(&asks).await);
+    assert!(!world.passes(&asks).await);
+    world.store.settle(world.lots.take_all());
+    world.asked();
+    for _ in 0..20 {
+        assert!(!world.passes(&asks).await);
+        world.clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!((world.asked(), world.lots.in_hand()), (Vec::new(), 0));
+    assert_eq!(world.left(&hot), 1_000, "the one that was used has come back by now");
+}
+
+#[tokio::test]
 async fn a_charge_of_its_own_leaves_no_receipt() {
     let (world, hot) = (World::new(), hot());
     let Checking::Pending(outcome) = world.limiter.check(&[ask(&hot, 1)]) else {
