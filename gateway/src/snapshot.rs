@@ -12,7 +12,7 @@ use crate::{
     descriptor::Layers,
     error::RateLimited,
     metrics::{LimitMetrics, Metrics, NO_ROUTE, Traffic},
-    ratelimit_fields::Fields,
+    ratelimit_fields::{Fields, Told},
     rejection::Rejection,
     route::Router,
     shedding::Shedding,
@@ -153,6 +153,11 @@ impl Snapshot {
         let own = self.config.limits.get(usize::from(layer));
         own.and_then(|layer| layer.rejection.as_ref())
             .or(self.config.responses.rejection.as_ref())
+    }
+
+    /// The head of a refusal by one layer alone, where an earlier one was kept.
+    pub(crate) fn kept_head(&self, told: &Told<'_>, fields: &mut Fields) -> Option<HeaderMap> {
+        fields.head(&self.config.responses, told)
     }
 
     /// Tells the client how full the layers of a decision are.

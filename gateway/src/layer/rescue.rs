@@ -96,7 +96,7 @@ fn head(exchange: &Exchange, problem: &Problem, content_type: HeaderValue) -> He
         Some(told)
     });
     if let Some(told) = &alone
-        && let Some(head) = worker.fields.borrow_mut().head(&snapshot.config.responses, told)
+        && let Some(head) = snapshot.kept_head(told, &mut worker.fields.borrow_mut())
     {
         return head;
     }
