@@ -174,6 +174,7 @@ impl Exchange {
             // Nobody asks the body for its end.
             self.end = End::Whole;
         }
+        self.conn().answered();
         response.body_mut().observe(self);
         response
     }

@@ -45,6 +45,8 @@ pub(crate) struct Conn {
     head: RefCell<HeadScan>,
     /// Requests, and bodies that are being thrown away.
     in_flight: Cell<u32>,
+    /// Whether what is written next begins with an answer of a request.
+    is_answered: Cell<bool>,
     is_http2: Cell<bool>,
     deadline: u32,
 }
@@ -71,6 +73,7 @@ impl Conn {
             phase: Cell::new(Phase::Idle),
             head: RefCell::default(),
             in_flight: Cell::new(0),
+            is_answered: Cell::new(false),
             is_http2: Cell::new(false),
             deadline: worker.deadlines.take(),
         };
@@ -103,9 +106,14 @@ impl Conn {
         self.head.borrow_mut().is_ambiguous()
     }
 
-    /// Whether a request is in flight.
-    pub(super) fn is_busy(&self) -> bool {
-        self.phase.get() == Phase::Busy
+    /// An answer is handed over, to be written.
+    pub(crate) fn answered(&self) {
+        self.is_answered.set(true);
+    }
+
+    /// Something is written: whether it is of a request that is in flight, or begins with the answer of one.
+    pub(super) fn writes_for_a_request(&self) -> bool {
+        self.is_answered.replace(false) || self.phase.get() == Phase::Busy
     }
 
     /// Whether a request's head was begun and did not come whole in time.

@@ -42,7 +42,7 @@ impl Watched {
     /// The document to write instead of `written`, where that is hyper's own.
     fn replace(&mut self, written: &[u8]) -> bool {
         if self.instead.is_none()
-            && !self.conn.is_busy()
+            && !self.conn.writes_for_a_request()
             && let Some(status) = status_of_hyper(written)
         {
             self.instead = Some((rescue::unreadable(&self.conn.worker, status), 0));
