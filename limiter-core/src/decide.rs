@@ -141,11 +141,10 @@ impl Refusals {
 }
 
 fn read(layer: &Layer<'_>, counter: &Counter, fits: bool, taken: u64, now: Timestamp) -> Reading {
-    let remaining = layer.algorithm.remaining(counter);
+    let (remaining, until_more) = layer.algorithm.left(counter, now);
     let wait = match fits {
         false => layer.algorithm.wait(counter, layer.cost, now),
-        true if remaining < layer.algorithm.limit() => layer.algorithm.wait_remaining(counter, remaining + 1, now),
-        true => Wait::For(std::time::Duration::ZERO),
+        true => until_more,
     };
     Reading {
         fits,

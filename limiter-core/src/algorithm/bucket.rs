@@ -204,6 +204,16 @@ impl Meter {
         self.wait_until(bucket, units, self.capacity)
     }
 
+    /// Whole units left of the capacity, and how long until it is one more: no time where all of it is left.
+    pub(super) fn left(&self, bucket: &Bucket) -> (u64, Wait) {
+        let remaining = self.remaining(bucket);
+        let wait = match bucket.used {
+            0 => Wait::For(Duration::ZERO),
+            _ => self.wait_remaining(bucket, remaining + 1),
+        };
+        (remaining, wait)
+    }
+
     fn wait_until(&self, bucket: &Bucket, units: u64, size: u64) -> Wait {
         match units.checked_mul(self.period) {
             Some(units) if units <= self.capacity => {
@@ -326,6 +336,27 @@ mod tests {
                 let step = poll.min(fill.saturating_sub(meter.period.div_ceil(meter.units)));
                 now += step;
                 bucket = meter.load(Some(bucket), now);
+            }
+        }
+
+        /// Of a unit of which some is used, none is left.
+        #[test]
+        fn what_is_left_grows_by_the_wait_that_is_told(
+            rate in (1_u64..1_000_000, 1_u64..200_000_000_000), capacity in 1_u64..1_000, used in 0_u64..1_000_000_000_000,
+        ) {
+            let Ok(meter) = Meter::new(Rate { units: rate.0, per: Duration::from_micros(rate.1) }, capacity, "burst") else {
+                return Ok(());
+            };
+            let mut bucket = meter.load(None, 0);
+            bucket.used = used;
+            let (remaining, wait) = meter.left(&bucket);
+            prop_assert_eq!(remaining, meter.remaining(&bucket));
+            prop_assert_eq!(wait == Wait::For(Duration::ZERO), remaining == capacity);
+            let Wait::For(wait) = wait else { panic!("there is always one more") };
+            let wait = u64::try_from(wait.as_micros()).unwrap();
+            if wait > 0 {
+                prop_assert!(meter.remaining(&meter.load(Some(bucket.clone()), wait)) > remaining);
+                prop_assert_eq!(meter.remaining(&meter.load(Some(bucket), wait - 1)), remaining);
             }
         }
 

@@ -177,6 +177,20 @@ impl Algorithm {
         }
     }
 
+    /// Whole units that are left of the limit, and how long until it is one more, if nothing else is taken: no time where
+    /// all of it is left.
+    pub(crate) fn left(&self, counter: &Counter, now: Timestamp) -> (u64, Wait) {
+        if let (buckets!(meter), Counter::Bucket(c)) = (self, counter) {
+            return meter.left(c);
+        }
+        let remaining = self.remaining(counter);
+        let wait = match remaining < self.limit() {
+            true => self.wait_remaining(counter, remaining + 1, now),
+            false => Wait::For(Duration::ZERO),
+        };
+        (remaining, wait)
+    }
+
     /// The moment from which the counter says nothing any more: from then on, a fresh one gives the same answers.
     pub(crate) fn expires_at(&self, counter: &Counter) -> Timestamp {
         match (self, counter) {

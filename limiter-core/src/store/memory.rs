@@ -249,15 +249,16 @@ impl<'a> Locked<'a> {
             place.shard = place.fingerprint.shard(shards.len());
             rest |= 1 << place.shard;
         }
-        let (mut guards, mut order) = (PerLayer::new(), [0; MAX_SHARDS]);
+        let (mut guards, mut order) = (PerLayer::new(), [0_u8; MAX_SHARDS]);
         while rest != 0 {
             let shard = rest.trailing_zeros() as usize;
-            order[shard] = guards.len();
+            // There are no more guards than shards.
+            order[shard] = guards.len() as u8;
             guards.push(lock(&shards[shard]));
             rest &= rest - 1;
         }
         for place in places {
-            place.shard = order[place.shard];
+            place.shard = order[place.shard].into();
         }
         Self(guards)
     }

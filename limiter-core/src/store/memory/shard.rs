@@ -196,9 +196,17 @@ impl Shard {
     /// A random sample, and not the oldest: a flood of new keys would push out everybody who was there before it, above
     /// all those who have used up their limit.
     fn evict(&mut self, now: Timestamp) -> bool {
-        let mut victim = fastrand::usize(..self.entries.len());
-        for _ in 1..EVICTION_SAMPLE {
-            let other = fastrand::usize(..self.entries.len());
+        let len = self.entries.len();
+        // Of few, all are looked at.
+        let pick = |at| {
+            if len > EVICTION_SAMPLE {
+                fastrand::usize(..len)
+            } else {
+                at % len
+            }
+        };
+        let mut victim = pick(0);
+        for other in (1..EVICTION_SAMPLE).map(pick) {
             if self.entries[other].is_cheaper_than(&self.entries[victim], now) {
                 victim = other;
             }

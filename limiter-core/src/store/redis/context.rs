@@ -1,7 +1,6 @@
 //! What all servers of a store share.
 
 use std::{
-    hash::RandomState,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -29,7 +28,6 @@ pub(super) struct Context {
     pub(super) script: Script,
     /// Replaces the server's clock, in tests.
     pub(super) given_clock: Option<Arc<dyn Clock>>,
-    pub(super) hasher: RandomState,
     pub(super) observer: Option<Arc<dyn StoreObserver>>,
     /// Decides in place of a server that is away, so it is told what servers say.
     pub(super) fallback: Option<Arc<Fallback>>,
@@ -88,7 +86,6 @@ impl Context {
             clock: MonotonicClock::new(),
             script,
             given_clock: options.clock,
-            hasher: RandomState::new(),
             observer: options.observer,
             fallback: options.fallback,
             leases: Leases::new(holdings.unwrap_or_default()),

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    hash::BuildHasher,
     ops::Deref,
     sync::{
         Arc, Weak,
@@ -143,7 +142,7 @@ impl Node {
             return Err(StoreError::Unavailable);
         }
         let context = &self.context;
-        let hash = |ask: &Ask<'_>| context.hasher.hash_one((ask.policy.key_prefix(), ask.key));
+        let hash = |ask: &Ask<'_>| ask.policy.fingerprint(ask.key).hash();
         let (answer, answered) = oneshot::channel();
         let waiter = Waiter {
             request: asks.clone().collect(),
