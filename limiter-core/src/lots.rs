@@ -37,19 +37,29 @@ use crate::{
 const SHARDS: usize = 64;
 /// Counters with a lot, or in use without one, at most: about 200 bytes each. Requests of others ask the store.
 const LOTS_MAX: usize = 65_536;
+/// How long a part of the table that is full of lots in hand is taken to be so.
+const FULL: Duration = Duration::from_millis(50);
 
 /// The lots of one store.
 #[derive(Debug)]
 pub struct Lots {
     clock: Arc<dyn Clock>,
     runtime: Handle,
-    shards: Box<[Mutex<HashTable<Lot>>]>,
+    shards: Box<[Mutex<Shard>]>,
     /// Lots in all shards.
     len: AtomicUsize,
     /// There is one again.
     begun: Notify,
     /// None is taken any more.
     is_closed: AtomicBool,
+}
+
+/// A part of the table.
+#[derive(Debug)]
+struct Shard {
+    lots: HashTable<Lot>,
+    /// Until then it is not looked again for what could make room.
+    full_until: Timestamp,
 }
 
 /// Units out of a lot.
@@ -96,7 +106,7 @@ impl Lots {
         Self {
             clock,
             runtime,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect(),
             len: AtomicUsize::new(0),
             begun: Notify::new(),
             is_closed: AtomicBool::new(false),
@@ -111,7 +121,7 @@ impl Lots {
     pub(crate) fn take(&self, ask: &Ask<'_>, now: Timestamp) -> Option<Handed> {
         let counter = ask.policy.fingerprint(ask.key);
         let mut shard = self.shard(counter);
-        let lot = shard.find_mut(counter.hash(), |lot| lot.is_of(counter))?;
+        let lot = shard.find(counter)?;
         let mut handed = lot.take(ask, now)?;
         if self.is_closed.load(Ordering::Relaxed) {
             handed.wanted = 0;
@@ -127,8 +137,7 @@ impl Lots {
         }
         let counter = ask.policy.fingerprint(ask.key);
         let mut shard = self.shard(counter);
-        let lot = shard.find_mut(counter.hash(), |lot| lot.is_of(counter));
-        if let Some(lot) = lot
+        if let Some(lot) = shard.find(counter)
             && handed.until > now
             && lot.put_back(ask.policy, handed.units)
         {
@@ -145,9 +154,9 @@ impl Lots {
         let counter = ask.policy.fingerprint(ask.key);
         let (mut wanted, mut ended) = (0, None);
         let mut shard = self.shard(counter);
-        match shard.find_mut(counter.hash(), |lot| lot.is_of(counter)) {
+        match shard.find(counter) {
             Some(lot) => (wanted, ended) = lot.miss(ask, now),
-            None => self.insert(&mut shard, Lot::new(counter, ask, now)),
+            None => self.insert(&mut shard, Lot::new(counter, ask, now), now),
         }
         if wanted > 0 && self.is_closed.load(Ordering::Relaxed) {
             wanted = 0;
@@ -158,7 +167,7 @@ impl Lots {
     /// The store has answered a request that the lot had too little for.
     pub(crate) fn learn(&self, counter: Fingerprint, reading: &Reading) {
         let now = self.now();
-        if let Some(lot) = self.shard(counter).find_mut(counter.hash(), |lot| lot.is_of(counter)) {
+        if let Some(lot) = self.shard(counter).find(counter) {
             lot.learn(reading, now);
         }
     }
@@ -208,7 +217,7 @@ impl Lots {
     /// Units of all counters that are in hand.
     #[cfg(test)]
     pub(crate) fn in_hand(&self) -> u64 {
-        let units = |shard: &Mutex<HashTable<Lot>>| lock(shard).iter().map(Lot::units).sum::<u64>();
+        let units = |shard: &Mutex<Shard>| lock(shard).lots.iter().map(Lot::units).sum::<u64>();
         self.shards.iter().map(units).sum()
     }
 
@@ -216,9 +225,7 @@ impl Lots {
     #[cfg(test)]
     fn in_hand_of(&self, policy: &Arc<Policy>, key: &str) -> u64 {
         let counter = policy.fingerprint(key);
-        let shard = self.shard(counter);
-        let lot = shard.find(counter.hash(), |lot| lot.is_of(counter));
-        lot.map_or(0, Lot::units)
+        self.shard(counter).find(counter).map_or(0, |lot| lot.units())
     }
 
     fn end(&self, mut end: impl FnMut(&mut Lot, Timestamp) -> Option<Settlement>) -> Vec<Settlement> {
@@ -230,32 +237,57 @@ impl Lots {
             let mut shard = lock(shard);
             // Under the lock: nothing of a later time is in it.
             let now = self.now();
-            let before = shard.len();
-            shard.retain(|lot| {
+            let before = shard.lots.len();
+            shard.lots.retain(|lot| {
                 settlements.extend(end(lot, now));
                 lot.is_in_use(now)
             });
-            self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            self.len.fetch_sub(before - shard.lots.len(), Ordering::Relaxed);
         }
         settlements
     }
 
-    fn insert(&self, shard: &mut HashTable<Lot>, lot: Lot) {
-        if shard.len() >= LOTS_MAX / SHARDS {
-            let before = shard.len();
-            shard.retain(|lot| lot.is_taken());
-            self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
+    fn insert(&self, shard: &mut Shard, lot: Lot, now: Timestamp) {
+        if shard.lots.len() >= LOTS_MAX / SHARDS {
+            if now < shard.full_until {
+                return;
+            }
+            self.len.fetch_sub(shard.make_room(now), Ordering::Relaxed);
         }
-        if shard.len() < LOTS_MAX / SHARDS {
-            shard.insert_unique(lot.counter().hash(), lot, |lot| lot.counter().hash());
+        if shard.lots.len() < LOTS_MAX / SHARDS {
+            (shard.lots).insert_unique(lot.counter().hash(), lot, |lot| lot.counter().hash());
             if self.len.fetch_add(1, Ordering::Relaxed) == 0 {
                 self.begun.notify_one();
             }
         }
     }
 
-    fn shard(&self, counter: Fingerprint) -> MutexGuard<'_, HashTable<Lot>> {
+    fn shard(&self, counter: Fingerprint) -> MutexGuard<'_, Shard> {
         lock(&self.shards[counter.shard(SHARDS)])
+    }
+}
+
+impl Shard {
+    fn new() -> Self {
+        Self {
+            lots: HashTable::new(),
+            full_until: Timestamp::from_micros(0),
+        }
+    }
+
+    fn find(&mut self, counter: Fingerprint) -> Option<&mut Lot> {
+        self.lots.find_mut(counter.hash(), |lot| lot.is_of(counter))
+    }
+
+    /// Forgets counters of which nothing is in hand; says how many. Where there are none, it is full for a while.
+    fn make_room(&mut self, now: Timestamp) -> usize {
+        let before = self.lots.len();
+        self.lots.retain(|lot| lot.is_taken());
+        let forgotten = before - self.lots.len();
+        if forgotten == 0 {
+            self.full_until = now.plus(FULL);
+        }
+        forgotten
     }
 }
 
@@ -287,8 +319,7 @@ impl Fetch {
         self.is_settled = true;
         let mut shard = self.lots.shard(self.counter);
         let now = self.lots.now();
-        let lot = shard.find_mut(self.counter.hash(), |lot| lot.is_of(self.counter));
-        match lot {
+        match shard.find(self.counter) {
             Some(lot) if !self.lots.is_closed.load(Ordering::Relaxed) => lot.grant(&self.policy, grant, reading, now),
             _ => vec![grant.returned(&self.policy, &self.key)],
         }
@@ -315,7 +346,7 @@ impl Drop for Fetch {
             return;
         }
         let mut shard = self.lots.shard(self.counter);
-        if let Some(lot) = shard.find_mut(self.counter.hash(), |lot| lot.is_of(self.counter)) {
+        if let Some(lot) = shard.find(self.counter) {
             lot.failed();
         }
     }
@@ -330,6 +361,6 @@ fn more_in(reading: &Reading) -> Duration {
 }
 
 /// Every change is complete before anything could panic.
-fn lock(shard: &Mutex<HashTable<Lot>>) -> MutexGuard<'_, HashTable<Lot>> {
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

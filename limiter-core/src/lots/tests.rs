@@ -184,6 +184,45 @@ fn a_key_that_was_quiet_gets_lots_again() {
 }
 
 #[test]
+fn a_flood_of_keys_is_bounded_and_leaves_a_hot_one_its_lot() {
+    let world = World::new(1);
+    let policy = leased(bucket(1_000, 1_000), LotSize::Percent(10));
+    for _ in 0..20 {
+        assert!(world.passes(0, &policy, "alice", 1));
+    }
+    let in_hand = world.in_hand();
+    assert!(in_hand > 0);
+    for number in 0..100_000 {
+        assert!(world.passes(0, &policy, &number.to_string(), 1));
+    }
+    let lots = &world.gateways[0].1;
+    assert!(lots.len.load(Ordering::Relaxed) <= LOTS_MAX);
+    assert_eq!(world.in_hand(), in_hand);
+    world.asked();
+    assert!(world.passes(0, &policy, "alice", 1));
+    assert_eq!(world.asked(), 0);
+}
+
+#[test]
+fn keys_beyond_those_that_have_lots_ask_for_themselves() {
+    let world = World::new(1);
+    let policy = leased(bucket(1_000, 1_000), LotSize::Percent(10));
+    for number in 0..100_000 {
+        for _ in 0..2 {
+            assert!(world.passes(0, &policy, &number.to_string(), 1));
+        }
+    }
+    let lots = &world.gateways[0].1;
+    assert_eq!(lots.len.load(Ordering::Relaxed), LOTS_MAX);
+    world.asked();
+    assert!(world.passes(0, &policy, "99999", 1) && world.passes(0, &policy, "99999", 1));
+    assert_eq!(world.asked(), 2);
+    world.clock.advance(TTL);
+    world.sweep();
+    assert_eq!((lots.len.load(Ordering::Relaxed), world.in_hand()), (0, 0));
+}
+
+#[test]
 fn what_is_left_when_a_lot_ends_is_there_for_others() {
     let world = World::new(2);
     let policy = leased(
