@@ -81,11 +81,12 @@ async fn all_passes_and_no_more(url: &str) {
     let beside = (leased("beside").into_iter()).map(|leased| vec![Arc::clone(&wide), leased]);
     for layers in alone.chain(beside) {
         let mut passed = admitted(&gateways, &layers, 60).await;
-        // What is in hand comes back, and passes elsewhere.
+        // What is in hand comes back, and passes elsewhere, by lots of which something may be left again: until each of the
+        // gateways has refused for longer than a lot is in hand.
         let mut refused = 0;
-        while refused < 100 {
-            match gateways[passed % 2].decide(&layers).await.verdict {
-                Verdict::Allowed => passed += 1,
+        while refused < 200 {
+            match gateways[refused % 2].decide(&layers).await.verdict {
+                Verdict::Allowed => (passed, refused) = (passed + 1, 0),
                 Verdict::Denied { .. } => {
                     refused += 1;
                     tokio::time::sleep(Duration::from_millis(5)).await;
