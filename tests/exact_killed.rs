@@ -12,15 +12,16 @@ use std::{
 
 use fastrand::Rng;
 use rustix::process::Signal;
+use tokio::task::JoinHandle;
 
 use crate::support::{Client, FIVE, Gateway, Redis, Request, Settings, Tally, get, pause};
 
 const GATEWAYS: usize = 3;
-const CLIENTS: usize = 24;
+pub(crate) const CLIENTS: usize = 24;
 const LIMIT: usize = 500;
 
 /// Where the gateways listen that live.
-type Addresses = Arc<Mutex<Vec<SocketAddr>>>;
+pub(crate) type Addresses = Arc<Mutex<Vec<SocketAddr>>>;
 
 async fn start(settings: &Settings) -> Gateway {
     let gateway = Gateway::with(settings).start().await;
@@ -49,16 +50,47 @@ async fn kill_at_random(
     killed
 }
 
+/// Gateways of which one after the other is killed.
+pub(crate) struct Killing {
+    pub(crate) addresses: Addresses,
+    is_over: Arc<AtomicBool>,
+    task: JoinHandle<usize>,
+}
+
+impl Killing {
+    /// Starts the gateways, and begins to kill them.
+    pub(crate) async fn begin(settings: Settings) -> Self {
+        let mut gateways = Vec::new();
+        for _ in 0..GATEWAYS {
+            gateways.push(start(&settings).await);
+        }
+        let addresses: Addresses = Arc::new(Mutex::new(gateways.iter().map(Gateway::address).collect()));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let task = kill_at_random(settings, gateways, Arc::clone(&addresses), Arc::clone(&is_over));
+        Self {
+            addresses,
+            is_over,
+            task: tokio::spawn(task),
+        }
+    }
+
+    /// Ends it. Says how many were killed.
+    pub(crate) async fn end(self) -> usize {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.task.await.unwrap()
+    }
+}
+
 /// What came of requests.
 #[derive(Debug, Default)]
-struct Seen {
-    tally: Tally,
+pub(crate) struct Seen {
+    pub(crate) tally: Tally,
     /// Requests without an answer: each may have been charged.
-    lost: usize,
+    pub(crate) lost: usize,
 }
 
 /// Sends `count` requests from each client, each to a gateway picked by chance, of those that take it.
-async fn send(addresses: &Addresses, request: Request, count: usize) -> Seen {
+pub(crate) async fn send(addresses: &Addresses, request: Request, count: usize) -> Seen {
     let clients = (0..CLIENTS).map(|_| {
         let (addresses, request) = (Arc::clone(addresses), request.clone());
         tokio::spawn(async move {
@@ -95,23 +127,12 @@ async fn gateways_that_are_killed_let_nothing_more_pass_and_lose_only_what_had_n
         Settings::answering()
             .counting_in(&redis, "killed")
             .five_limits("header:x-user-id", LIMIT as u64, "1d");
-    let mut gateways = Vec::new();
-    for _ in 0..GATEWAYS {
-        gateways.push(start(&settings).await);
-    }
-    let addresses: Addresses = Arc::new(Mutex::new(gateways.iter().map(Gateway::address).collect()));
-    let is_over = Arc::new(AtomicBool::new(false));
-    let killing = tokio::spawn(kill_at_random(
-        settings,
-        gateways,
-        Arc::clone(&addresses),
-        Arc::clone(&is_over),
-    ));
+    let killing = Killing::begin(settings).await;
     let mut lost = 0;
     for algorithm in FIVE {
         for user in 0..3 {
             let request = get(&algorithm.path()).header("x-user-id", &format!("user-{user}"));
-            let seen = send(&addresses, request, 40).await;
+            let seen = send(&killing.addresses, request, 40).await;
             let passed = seen.tally.passed();
             assert!(
                 passed <= LIMIT && passed + seen.lost >= LIMIT,
@@ -122,8 +143,7 @@ async fn gateways_that_are_killed_let_nothing_more_pass_and_lose_only_what_had_n
             lost += seen.lost;
         }
     }
-    is_over.store(true, Ordering::Relaxed);
-    let killed = killing.await.unwrap();
+    let killed = killing.end().await;
     assert!(killed >= 5, "only {killed} were killed");
     // Else it shows nothing of those that had an answer.
     assert!(

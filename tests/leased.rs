@@ -2,7 +2,10 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Crowd, DEADLINE, Gateway, Redis, Settings, Tally, gateway::check, get, wait_for};
+use crate::{
+    exact_killed::{CLIENTS, Killing, send},
+    support::{Algorithm, Crowd, DEADLINE, FIVE, Gateway, Redis, Settings, Tally, gateway::check, get, wait_for},
+};
 
 /// A window of a day, so that nothing comes back by itself.
 fn day(limit: u64, lease: &str) -> String {
@@ -202,4 +205,33 @@ fn the_bound_is_printed() {
         "{text}"
     );
     assert!(!text.contains("in hand"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gateways_that_are_killed_let_nothing_more_pass() {
+    const LIMIT: usize = 500;
+    let redis = Redis::start().await;
+    let known = FIVE
+        .into_iter()
+        .filter(|algorithm| *algorithm != Algorithm::SlidingWindowLog);
+    let layer = |algorithm: Algorithm| {
+        let layer = algorithm.layer("header:x-user-id", LIMIT as u64, "1d");
+        layer.replacen('{', "{precision: leased, lease: {size: 5%}, ", 1)
+    };
+    let settings = Settings::answering().counting_in(&redis, "killed");
+    let settings = known
+        .clone()
+        .fold(settings, |settings, one| settings.limit(&layer(one)));
+    let killing = Killing::begin(settings).await;
+    for algorithm in known {
+        for user in 0..2 {
+            let request = get(&algorithm.path()).header("x-user-id", &format!("user-{user}"));
+            let seen = send(&killing.addresses, request, 40).await;
+            let passed = seen.tally.passed();
+            assert!(passed <= LIMIT, "{algorithm:?}: of {LIMIT} a day {passed} passed");
+            assert_eq!(passed + seen.tally.denied() + seen.lost, 40 * CLIENTS, "{seen:?}");
+        }
+    }
+    let killed = killing.end().await;
+    assert!(killed >= 3, "only {killed} were killed");
 }

@@ -179,6 +179,52 @@ async fn who_leaves_after_the_lot_has_ended_gives_back_to_the_store() {
 }
 
 #[tokio::test]
+async fn what_comes_back_late_is_not_used_in_the_next_window() {
+    let (world, wide) = (World::new(), window(100));
+    let window = FixedWindow::new(1_000, SECOND, Align::Clock).unwrap();
+    let terms = *hot().lots().unwrap();
+    let hot = Arc::new(Policy::new("hot", window, OnFailure::Local).leased(terms));
+    for _ in 0..20 {
+        assert!(world.passes(&[ask(&hot, 1)]).await);
+    }
+    world.store.answers.send_replace(false);
+    let checking = world.limiter.check(&[ask(&hot, 1), ask(&wide, 1)]);
+    world.store.answers.send_replace(true);
+    world.clock.advance(SECOND);
+    for _ in 0..20 {
+        assert!(world.passes(&[ask(&hot, 1)]).await);
+    }
+    let in_hand = world.lots.in_hand();
+    assert!(in_hand > 0);
+    drop(checking);
+    assert_eq!(world.lots.in_hand(), in_hand);
+}
+
+#[tokio::test]
+async fn what_comes_back_makes_no_more_in_hand_than_one_lot() {
+    let (world, hot, window) = (World::new(), hot(), window(1_000));
+    for _ in 0..300 {
+        assert!(world.passes(&[ask(&hot, 1)]).await);
+    }
+    world.store.answers.send_replace(false);
+    let waiting: Vec<_> = (0..90)
+        .map(|_| world.limiter.check(&[ask(&hot, 1), ask(&window, 1)]))
+        .collect();
+    world.store.answers.send_replace(true);
+    for _ in 0..100 {
+        assert!(world.passes(&[ask(&hot, 1)]).await);
+    }
+    assert!(world.lots.in_hand() > 10);
+    let sum = world.lots.in_hand() + world.left(&hot);
+    drop(waiting);
+    assert!(world.lots.in_hand() <= 100, "{} in hand", world.lots.in_hand());
+    assert!(
+        world.lots.in_hand() + world.left(&hot) > sum,
+        "the rest goes to the store"
+    );
+}
+
+#[tokio::test]
 async fn of_many_that_wait_one_brings_a_lot() {
     let (world, hot) = (World::new(), hot());
     for _ in 0..3 {
