@@ -2,6 +2,8 @@
 
 import itertools
 import shutil
+import signal
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,8 @@ class Bench:
     """The servers that stay up from one measurement to the next. All that it started ends with it."""
 
     def __init__(self, guided=False):
+        # An end that is asked for is to be one in order, as Ctrl-C is.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         self.gateway, self.build = machine.gateway(guided)
         self.folder = Path(tempfile.mkdtemp(prefix="gateway-bench-"))
         self._numbers = itertools.count()

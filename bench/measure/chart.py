@@ -29,8 +29,10 @@ def draw(title, axis, panels):
         f"<title>{escape(title)}</title>",
         f"<style>{_style()}</style>",
     ]
-    for number, panel in enumerate(panels):
-        _panel(svg, panel, places, number * (TITLE + FIELD + FOOT) + TITLE)
+    # A line has the same colour in all panels.
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    for n, panel in enumerate(panels):
+        _panel(svg, panel, places, names, n * (TITLE + FIELD + FOOT) + TITLE)
     svg.append(_text((LEFT + WIDTH - RIGHT) / 2, height - 8, "middle", axis))
     return "\n".join([*svg, "</svg>", ""])
 
@@ -47,7 +49,7 @@ def _style():
     return "".join(rules)
 
 
-def _panel(svg, panel, places, top):
+def _panel(svg, panel, places, names, top):
     bottom = top + FIELD
     step = _step(max(y for points in panel.lines.values() for y in points.values()))
     highest = max(1, math.ceil(max(y for points in panel.lines.values() for y in points.values()) / step)) * step
@@ -67,7 +69,8 @@ def _panel(svg, panel, places, top):
         svg.append(_grid(x_of(x), top, x_of(x), bottom))
         svg.append(_text(x_of(x), bottom + 17, "middle", number(x)))
     along = LEFT
-    for n, (name, points) in enumerate(panel.lines.items()):
+    for name, points in panel.lines.items():
+        n = names.index(name)
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in sorted(points.items()))
         svg.append(f'<polyline class="l c{n}" points="{path}"/>')
         svg += [f'<circle class="p{n}" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="3.5"/>' for x, y in points.items()]

@@ -4,8 +4,8 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
-import threading
 import time
 import urllib.request
 from dataclasses import dataclass, replace
@@ -27,6 +27,10 @@ class Load:
 
     def offer(self, ports, seconds):
         """Sends for so long, to all of the ports alike. What wrk says of it."""
+        return self.end(self.begin(ports, seconds), seconds + 60)
+
+    def begin(self, ports, seconds):
+        """Begins to send, for so long at most."""
         environment = {
             **os.environ,
             "USERS": str(self.users),
@@ -35,18 +39,25 @@ class Load:
             "PORTS": " ".join(map(str, ports)),
         }
         command = ["wrk", f"-t{len(ports)}", f"-c{self.connections}", f"-d{seconds}s", "--timeout", "10s"]
-        said = subprocess.run(
+        return subprocess.Popen(
             [*command, "-s", Path(__file__).with_name("load.lua"), f"http://127.0.0.1:{ports[0]}"],
             env=environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=seconds + 60,
             preexec_fn=lambda: os.sched_setaffinity(0, OTHER_CORES),
         )
-        for line in said.stdout.splitlines():
+
+    def end(self, wrk, at_most):
+        """Waits for the end. What wrk says."""
+        try:
+            said, _ = wrk.communicate(timeout=at_most)
+        finally:
+            wrk.kill()
+        for line in said.splitlines():
             if line.startswith("RESULT "):
                 return json.loads(line.removeprefix("RESULT "))
-        raise Failed(f"wrk: {said.stdout[-500:]}{said.stderr[-500:]}")
+        raise Failed(f"wrk: {said[-500:]}")
 
     def at(self, rate):
         """The same at another rate."""
@@ -86,19 +97,27 @@ def measure(load, gateways, origin, redis=None, seconds=3, warm_up=1):
     }
 
 
-def measure_settled(load, gateway, seconds, settle):
+def measure_settled(load, gateway, seconds):
     """As `measure`, of a gateway whose connections have been made before: making them is dear, and happens once."""
-    outcome = []
-    offer = threading.Thread(target=lambda: outcome.append(load.offer([gateway.port], settle + seconds + 1)))
-    offer.start()
-    time.sleep(settle)
-    answered, cpu = _answered(gateway), gateway.cpu()
-    time.sleep(seconds)
-    answered, cpu = max(1, _answered(gateway) - answered), gateway.cpu() - cpu
-    resident = gateway.resident()
-    offer.join()
-    if not outcome or outcome[0]["errors"]:
-        raise Failed(f"{load.connections} connections: {outcome}")
+    at_most = 30
+    wrk = load.begin([gateway.port], at_most + seconds)
+    try:
+        # All have sent twice or so.
+        give_up, enough = time.monotonic() + at_most - 5, _answered(gateway) + max(10_000, 2 * load.connections)
+        while _answered(gateway) < enough:
+            if wrk.poll() is not None or time.monotonic() > give_up:
+                raise Failed(f"{load.connections} connections are not made")
+            time.sleep(0.1)
+        answered, cpu = _answered(gateway), gateway.cpu()
+        time.sleep(seconds)
+        answered, cpu = max(1, _answered(gateway) - answered), gateway.cpu() - cpu
+        resident = gateway.resident()
+        wrk.send_signal(signal.SIGINT)
+    except BaseException:
+        wrk.kill()
+        raise
+    if (errors := load.end(wrk, at_most)["errors"]) > 0:
+        raise Failed(f"{load.connections} connections: {errors} errors")
     return {
         "rps": answered / seconds,
         "resident_mib": resident / 2**20,

@@ -30,8 +30,8 @@ class Case:
     def measure(self, bench, seconds, warm_up):
         """The figures of one round."""
         if self.subject == "connections":
-            # Each connection sends about once a second at the most of them.
-            return measure_settled(self.load, self.gateways[0], seconds=3, settle=2)
+            # Where there are most of them, each sends about once a second.
+            return measure_settled(self.load, self.gateways[0], seconds=3)
         figures = measure(self.load, self.gateways, bench.origin, self.redis, seconds=seconds, warm_up=warm_up)
         if figures["errors"] or figures["refused"]:
             raise Failed(f"{self.subject}, {self.line} {self.x}: {figures}")

@@ -20,8 +20,8 @@ PASS = FOUR_LAYERS % ("5000000/s", 5000000)
 REFUSE = FOUR_LAYERS % ("1/h", 1)
 
 
-def config(upstream, limits="[]", access=False, store="memory"):
-    """The gateway's file: one worker, so that nothing depends on who takes a connection."""
+def config(upstream, limits="[]", access=False, store="memory", more=""):
+    """The gateway's file: one worker, so that nothing depends on who takes a connection. `more` is sections besides."""
     return f"""
 listen: 127.0.0.1:0
 admin: 127.0.0.1:0
@@ -31,6 +31,7 @@ store: {store}
 upstreams: {{bench: {{endpoints: "http://{upstream}"}}}}
 routes: [{{path: "/{{*rest}}", upstream: bench}}]
 limits: {limits}
+{more}
 """
 
 
