@@ -5,10 +5,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 from . import machine, servers
+from .process import Failed
 
 
 class Bench:
@@ -34,18 +34,6 @@ class Bench:
         """A path in the scratch folder, for one server."""
         return self.folder / str(next(self._numbers))
 
-    @contextmanager
-    def running(self, *starts):
-        """The servers that these calls start, for as long as the block runs."""
-        running = []
-        try:
-            for start in starts:
-                running.append(start())
-            yield running
-        finally:
-            for process in reversed(running):
-                process.stop()
-
     def new_redis(self):
         """One more Redis, until `close_extra`."""
         redis = servers.Redis(self.new_folder())
@@ -69,3 +57,12 @@ class Bench:
 
     def __exit__(self, *_):
         self.close()
+
+
+def once_more(measurement):
+    """What it gives; where it fails, which on a busy machine it may, what it gives the second time."""
+    try:
+        return measurement()
+    except Failed as failed:
+        print(f"once more: {failed}", file=sys.stderr)
+        return measurement()

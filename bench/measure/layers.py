@@ -40,7 +40,7 @@ def nginx(rates):
 
 
 def haproxy(rates):
-    """What stick tables have that is nearest, requests in the last second: in the `frontend`, and sections of their own."""
+    """What stick tables have that is nearest, requests in the last second: in the `frontend`, and sections besides."""
     refuse = "http-request return status 429 hdr Retry-After 1 if"
     checks = [
         "http-request track-sc0 req.hdr(X-User-Id) table user",

@@ -65,7 +65,7 @@ class Load:
 
 
 def measure(load, gateways, origin, redis=None, seconds=3, warm_up=1):
-    """Sends load for so long and gives, of 10,000 answered requests, the CPU seconds of everybody who had a part in them.
+    """Sends load for so long and gives, of 10,000 answered requests, the CPU seconds of all who had a part in them.
 
     `others` is what programs that have nothing to do with it used meanwhile, in percent of a core.
     """

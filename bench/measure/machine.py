@@ -32,7 +32,11 @@ def install(programs):
         policy.write_text("#!/bin/sh\nexit 101\n")
         policy.chmod(0o755)
     try:
-        quiet = {"check": True, "stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+        quiet = {
+            "check": True,
+            "stdout": subprocess.DEVNULL,
+            "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        }
         subprocess.run(["apt-get", "update", "-q"], timeout=120, **quiet)
         subprocess.run(["apt-get", "install", "-qy", "--no-install-recommends", *missing], timeout=600, **quiet)
     finally:

@@ -15,7 +15,7 @@ class Failed(Exception):
 
 
 class Process:
-    """Runs on these cores until `stop`, with those that it starts itself."""
+    """Runs on these cores until `stop`, or the end of a `with`; so do those that it starts itself."""
 
     def __init__(self, command, cores, log, environment=None):
         self.log = Path(log)
@@ -74,6 +74,12 @@ class Process:
                 except ProcessLookupError:
                     pass
             self.child.wait(5)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
 
     def _family(self):
         """It, and its children: masters and their workers."""
