@@ -1,6 +1,6 @@
 //! The log: tracing-subscriber, as text or as JSON, to standard output.
 //!
-//! Access lines are written beside it ([`AccessLog`]), and look like the others: target `access`, level info. `log.access`
+//! Access lines are written beside it (`AccessLog`), and look like the others: target `access`, level info. `log.access`
 //! alone decides about those, `log.level` about all others; `RUST_LOG` takes the place of `log.level`. All of it can change
 //! while the process runs.
 

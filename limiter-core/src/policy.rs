@@ -274,6 +274,11 @@ impl Policy {
     pub(crate) fn fingerprint(&self, key: &str) -> Fingerprint {
         self.secret.fingerprint(key)
     }
+
+    /// What stands for so many units of one of its counters.
+    pub(crate) fn fingerprint_of(&self, key: &str, units: u64) -> Fingerprint {
+        self.secret.fingerprint_of(key, units)
+    }
 }
 
 /// The name as text without a bare colon.

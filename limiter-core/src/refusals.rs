@@ -1,4 +1,4 @@
-//! RefusalCache that are repeated from memory: a flood costs the store nothing.
+//! Refusals that are repeated from memory: a flood costs the store nothing.
 //!
 //! A counter that had no room for so many units has none for as many until the wait that the store told is over: whatever
 //! happens meanwhile only makes it longer. So nothing is refused that the store would let pass, as long as time passes
@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use crate::{
     clock::{Clock, Timestamp},
     decision::{Decision, INLINE_LAYERS, Reading, Verdict, Wait},
-    fingerprint::{Fingerprint, Secret},
+    fingerprint::Fingerprint,
     policy::Role,
     store::Ask,
 };
@@ -35,14 +35,13 @@ const LONGEST: Duration = Duration::from_secs(1);
 const DRIFT: u32 = 1_000;
 /// A power of two, as [`Fingerprint::shard`] wants.
 const SHARDS: usize = 64;
-/// RefusalCache kept, at most, of 40 bytes each. Further ones are not remembered.
+/// Refusals kept, at most, of 40 bytes each. Further ones are not remembered.
 const REFUSALS_MAX: usize = 65_536;
 
-/// RefusalCache of the last second.
+/// Refusals of the last second.
 #[derive(Debug)]
 pub(crate) struct RefusalCache {
     clock: Arc<dyn Clock>,
-    secret: Secret,
     shards: Box<[Mutex<HashTable<Refusal>>]>,
     /// The latest end of any, in µs: before the first, and after a while without, nothing is looked up.
     latest: AtomicU64,
@@ -67,7 +66,6 @@ impl RefusalCache {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
-            secret: Secret::random(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             latest: AtomicU64::new(0),
         }
@@ -91,7 +89,7 @@ impl RefusalCache {
         let mut readings = SmallVec::new();
         let mut longest = Wait::For(Duration::ZERO);
         for (at, ask) in asks.iter().enumerate() {
-            let units = self.units(ask);
+            let units = ask.policy.fingerprint_of(ask.key, ask.cost);
             let known = (self.shard(units).find(units.hash(), |known| known.units == units)).copied();
             if let Some(known) = known
                 && known.until > now
@@ -131,7 +129,7 @@ impl RefusalCache {
                 // It was decided in between: at the earliest, and at the latest.
                 let sure = wait.saturating_sub(wait / DRIFT);
                 self.keep(asked, |span| Refusal {
-                    units: self.units(ask),
+                    units: ask.policy.fingerprint_of(ask.key, ask.cost),
                     span,
                     until: asked.plus(sure.min(span)),
                     fits_at: now.plus(wait),
@@ -172,10 +170,6 @@ impl RefusalCache {
         };
         drop(shard);
         self.latest.fetch_max(kept.until.as_micros(), Ordering::Relaxed);
-    }
-
-    fn units(&self, ask: &Ask<'_>) -> Fingerprint {
-        self.secret.fingerprint_of(ask.policy.key_prefix(), ask.key, ask.cost)
     }
 
     fn shard(&self, units: Fingerprint) -> MutexGuard<'_, HashTable<Refusal>> {

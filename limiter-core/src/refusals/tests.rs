@@ -11,7 +11,7 @@ use crate::{
 };
 
 use super::*;
-use crate::policy::Policy;
+use crate::{fingerprint::Secret, policy::Policy};
 
 const START: Timestamp = Timestamp::from_micros(1_796_040_000_000_000);
 const WINDOW: Duration = Duration::from_millis(700);
@@ -198,7 +198,7 @@ fn a_bounded_number_is_remembered() {
     let both = Both::new();
     let refusals = both.repeats.refusals().unwrap();
     let refusal = |units: u64, until: Timestamp| Refusal {
-        units: refusals.secret.fingerprint_of("p:tb:", "a", units),
+        units: Secret::of_prefix("p:tb:").fingerprint_of("a", units),
         span: FIRST,
         until,
         fits_at: until,
