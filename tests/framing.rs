@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Gateway, Origin, Raw, Settings};
+use crate::support::{Gateway, H2Client, Origin, Raw, Settings, post};
 
 /// Sends these bytes, and expects a 400.
 async fn is_refused(gateway: &Gateway, bytes: &str) -> Raw {
@@ -122,4 +122,23 @@ async fn a_head_that_is_too_large_or_too_slow_is_refused() {
     assert_eq!(slow.response_to("GET").await.unwrap().status, 408);
     assert!(slow.closes_within(Duration::from_secs(5)).await);
     assert_eq!(origin.executed(), 0);
+}
+
+#[tokio::test]
+async fn over_http2_a_body_has_one_length_too() {
+    let origin = Origin::start().await;
+    let gateway = Gateway::with(&Settings::forwarding_to(&origin)).start().await;
+    let mut client = H2Client::connect(gateway.address()).await;
+    for second in ["5", "005"] {
+        let request = post("/", "hello").header("content-length", "5");
+        let answer = client.send(&request.clone().header("content-length", second)).await;
+        assert_eq!(answer.status, 400, "{answer:?}");
+        assert!(client.send(&request).await.passed());
+    }
+    let requests = origin.requests();
+    let lengths: Vec<_> = requests
+        .iter()
+        .map(|seen| seen.header_lines("content-length").len())
+        .collect();
+    assert_eq!(lengths, [1, 1]);
 }

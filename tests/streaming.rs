@@ -1,11 +1,17 @@
 //! Bodies pass through as they come, whole or visibly cut, and end with whoever leaves.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::sync::Notify;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpSocket,
+    sync::Notify,
+    time::timeout,
+};
 
 use crate::support::{
-    Algorithm, DEADLINE, Gateway, H2Client, Origin, Raw, Settings, Step, get, post, raw::contains, request, wait_for,
+    Algorithm, DEADLINE, Gateway, H2Client, Origin, Raw, Settings, Step, get, pause, post, raw::contains, request,
+    wait_for,
 };
 
 #[tokio::test]
@@ -225,4 +231,41 @@ async fn a_refused_upload_still_gets_its_answer() {
         assert_eq!((answer.status, answer.complete), (429, true), "{answer:?}");
     }
     assert_eq!(origin.executed(), 1);
+}
+
+/// Downloads slowly, so that the body waits in the gateway after it has ended at the upstream.
+async fn download(address: SocketAddr, target: String) -> Vec<u8> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(2048).unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    let request = format!("GET {target} HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    pause(Duration::from_millis(300)).await;
+    let (mut bytes, mut piece) = (Vec::new(), [0; 5001]);
+    while let Ok(Ok(count @ 1..)) = timeout(DEADLINE, stream.read(&mut piece)).await {
+        bytes.extend_from_slice(&piece[..count]);
+    }
+    bytes
+}
+
+/// Wherever the kernel takes no more, one of these bodies goes on with the beginning of an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_looks_like_answers_arrives_as_it_is() {
+    const LINE: &str = "HTTP/1.1 404 \n";
+    let origin = Origin::start().await;
+    origin.answers(|seen| {
+        let lead = seen.target.trim_start_matches('/').parse().unwrap();
+        vec![Step::ok(&("x".repeat(lead) + &LINE.repeat(200_000)))]
+    });
+    let gateway = Gateway::with(&Settings::forwarding_to(&origin)).start().await;
+    let downloads: Vec<_> = (0..LINE.len())
+        .map(|lead| (lead, tokio::spawn(download(gateway.address(), format!("/{lead}")))))
+        .collect();
+    for (lead, download) in downloads {
+        let answer = String::from_utf8(download.await.unwrap()).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let body = body.strip_prefix(&"x".repeat(lead)).unwrap();
+        assert_eq!(body.len(), LINE.len() * 200_000, "after {lead}");
+        assert!(body.split_inclusive('\n').all(|line| line == LINE), "after {lead}");
+    }
 }

@@ -189,7 +189,7 @@ fn route(exchange: &mut Exchange) -> Result<Routed, Failure> {
         if exchange.conn().is_framing_ambiguous() {
             return Err(BadRequest::Framing.into());
         }
-        target::check_coding(request.headers())?;
+        target::check_framing(request.headers())?;
     }
     let path = target::path(method, uri)?;
     let host = target::host(request)?;

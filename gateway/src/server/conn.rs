@@ -45,8 +45,8 @@ pub(crate) struct Conn {
     head: RefCell<HeadScan>,
     /// Requests, and bodies that are being thrown away.
     in_flight: Cell<u32>,
-    /// Whether what is written next begins with an answer of a request.
-    is_answered: Cell<bool>,
+    /// Whether not all may be written of the answers that were handed over.
+    is_unwritten: Cell<bool>,
     is_http2: Cell<bool>,
     deadline: u32,
 }
@@ -73,7 +73,7 @@ impl Conn {
             phase: Cell::new(Phase::Idle),
             head: RefCell::default(),
             in_flight: Cell::new(0),
-            is_answered: Cell::new(false),
+            is_unwritten: Cell::new(false),
             is_http2: Cell::new(false),
             deadline: worker.deadlines.take(),
         };
@@ -101,19 +101,26 @@ impl Conn {
     }
 
     /// Whether the head that came last says more than once how long its body is. Not of a pipelined request, whose head
-    /// may have come with the one before; hyper closes the connection after that.
+    /// may have come with the one before: hyper reads it in one way, and only that is forwarded.
     pub(crate) fn is_framing_ambiguous(&self) -> bool {
         self.head.borrow_mut().is_ambiguous()
     }
 
     /// An answer is handed over, to be written.
     pub(crate) fn answered(&self) {
-        self.is_answered.set(true);
+        self.is_unwritten.set(true);
     }
 
-    /// Something is written: whether it is of a request that is in flight, or begins with the answer of one.
-    pub(super) fn writes_for_a_request(&self) -> bool {
-        self.is_answered.replace(false) || self.phase.get() == Phase::Busy
+    /// hyper flushes when it has written all that it has: after the end of an answer, that is the whole of it.
+    pub(super) fn on_flush(&self) {
+        if self.phase.get() != Phase::Busy {
+            self.is_unwritten.set(false);
+        }
+    }
+
+    /// Whether what is written now is of an answer to a request, or may be: its rest, whatever its bytes look like.
+    pub(super) fn writes_an_answer(&self) -> bool {
+        self.is_unwritten.get() || self.phase.get() == Phase::Busy || self.is_http2.get()
     }
 
     /// Whether a request's head was begun and did not come whole in time.

@@ -42,7 +42,7 @@ impl Watched {
     /// The document to write instead of `written`, where that is hyper's own.
     fn replace(&mut self, written: &[u8]) -> bool {
         if self.instead.is_none()
-            && !self.conn.writes_for_a_request()
+            && !self.conn.writes_an_answer()
             && let Some(status) = status_of_hyper(written)
         {
             self.instead = Some((rescue::unreadable(&self.conn.worker, status), 0));
@@ -96,6 +96,7 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.conn.on_flush();
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

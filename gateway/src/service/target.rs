@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Uri, Version,
-    header::{HOST, TRANSFER_ENCODING},
+    header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
     uri::Authority,
 };
 
@@ -132,11 +132,15 @@ pub(crate) fn path<'a>(method: &Method, uri: &'a Uri) -> Result<Cow<'a, str>, Ba
     Ok(path::normalise(uri.path())?)
 }
 
-/// Whether the body's transfer coding is one that ends here: chunked, once, or none.
+/// Whether the head says once how long the body is: by a length, or by a transfer coding that ends here, which is chunked.
 ///
 /// # Errors
-/// Any other. The field is of one connection and goes no further, so the coding would stay on the body without a name.
-pub(crate) fn check_coding(headers: &HeaderMap) -> Result<(), BadRequest> {
+/// Several lengths, as HTTP/2 can have them too, and be they equal: upstreams would have to choose. Any other coding. The
+/// field is of one connection and goes no further, so the coding would stay on the body without a name.
+pub(crate) fn check_framing(headers: &HeaderMap) -> Result<(), BadRequest> {
+    if headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        return Err(BadRequest::Framing);
+    }
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),
@@ -227,7 +231,7 @@ mod tests {
             for line in lines {
                 headers.append(TRANSFER_ENCODING, HeaderValue::from_static(line));
             }
-            check_coding(&headers).is_ok()
+            check_framing(&headers).is_ok()
         };
         assert!(checked(&[]) && checked(&["chunked"]) && checked(&[" Chunked"]));
         for other in [

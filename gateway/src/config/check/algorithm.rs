@@ -96,8 +96,12 @@ fn foreign_parameters(kind: Kind, item: &Place<'_>, raw: &Parameters, cx: &mut C
         if !own.contains(&parameter) {
             let owners = KINDS.iter().filter(|(.., own)| own.contains(&parameter));
             let owners: Vec<_> = owners.map(|(name, ..)| *name).collect();
+            let leased = match parameter {
+                "lease" => ", or to a layer that says `precision: leased`",
+                _ => "",
+            };
             let message = format!(
-                "unknown key for `{name}`, expected {}; `{parameter}` belongs to {}",
+                "unknown key for `{name}`, expected {}; `{parameter}` belongs to {}{leased}",
                 suggest::list(own),
                 suggest::list(&owners)
             );

@@ -83,22 +83,38 @@ fn unfit(raw: &raw::Limit, around: &Around<'_>) -> Option<&'static str> {
         Some(raw::Short::Short(word)) => one_of(raw::Leaf::scalar(word), &[("allowed", ())]).is_ok(),
         Some(raw::Short::Long(_)) => false,
     };
-    Some(match around.algorithm {
+    if let Some(message) = unfit_algorithm(around.algorithm) {
+        return Some(message);
+    }
+    Some(match around.cost {
+        _ if around.scope == Scope::Instance => "the layer is counted in this gateway's memory, which costs no call",
+        _ if is(&raw.mode, "shadow") => "a shadow refuses nothing, and is to count exactly what it would",
+        _ if raw.candidate.is_present() => "every request is counted by the candidate, in Redis",
+        _ if !is_charged_whole => "only what is charged to admitted requests, for good, can be handed out",
+        Cost::Response { .. } => "a cost from an answer is settled in Redis, request by request",
+        _ => return None,
+    })
+}
+
+fn unfit_algorithm(algorithm: &Algorithm) -> Option<&'static str> {
+    Some(match algorithm {
         Algorithm::Concurrency(_) => "what is in flight is in the hands of a gateway anyway",
         Algorithm::SlidingWindowLog(_) => "a log knows the moment of each request, and leased units have none",
         Algorithm::TokenBucket(bucket) if !bucket.max_wait().is_zero() => {
             "who waits for a token has to have it from Redis"
         }
         Algorithm::LeakyBucket(bucket) if bucket.is_queue() => "turns in a queue are given by Redis, one by one",
-        _ if around.scope == Scope::Instance => "the layer is counted in this gateway's memory, which costs no call",
-        _ if is(&raw.mode, "shadow") => "a shadow refuses nothing, and is to count exactly what it would",
-        _ if raw.candidate.is_present() => "every request is counted by the candidate, in Redis",
-        _ if !is_charged_whole => "only what is charged to admitted requests, for good, can be handed out",
-        _ if matches!(around.cost, Cost::Response { .. }) => {
-            "a cost from an answer is settled in Redis, request by request"
-        }
         _ => return None,
     })
+}
+
+/// Whether units can be leased of an override's `algorithm`, if they are of its layer's `policy`.
+pub(super) fn can_lease(item: &Place<'_>, policy: &Policy, algorithm: &Algorithm, cx: &mut Context<'_>) -> bool {
+    let unfit = policy.lots().and_then(|_| unfit_algorithm(algorithm));
+    if let Some(message) = unfit {
+        cx.wrong(item, format!("the layer says `precision: leased`, and {message}"));
+    }
+    unfit.is_none()
 }
 
 fn terms(place: &Place<'_>, raw: &raw::Limit, algorithm: &Algorithm, cx: &mut Context<'_>) -> Option<LotTerms> {

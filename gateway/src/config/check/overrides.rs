@@ -20,6 +20,7 @@ use super::{
     algorithm::algorithm,
     charging::can_give_back,
     context::Context,
+    leased::can_lease,
 };
 use pattern::pattern;
 
@@ -167,7 +168,7 @@ impl<'a> Made<'a> {
             cx.wrong(item, message);
             return None;
         }
-        if !can_give_back(item, base, &algorithm, cx) {
+        if !can_lease(item, base, &algorithm, cx) || !can_give_back(item, base, &algorithm, cx) {
             return None;
         }
         Some(self.interned(base, algorithm))

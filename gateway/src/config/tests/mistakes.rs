@@ -148,7 +148,7 @@ pub(in crate::config) const MISTAKES: &[(&str, &str, &str)] = &[
     rate: 5/s
     lease: {size: 1%}
 ",
-        "6:5: limits[0].lease: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `lease` belongs to `concurrency`",
+        "6:5: limits[0].lease: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `lease` belongs to `concurrency`, or to a layer that says `precision: leased`",
     ),
     (
         "layers that cannot be leased",
@@ -165,6 +165,7 @@ limits:
   - {name: i, key: ip, algorithm: token_bucket, rate: 5/s, charge: {status: 401}, precision: leased}
   - {name: j, key: ip, algorithm: token_bucket, rate: 5/s, cost: {response_header: x-a}, precision: leased}
   - {name: k, key: ip, algorithm: token_bucket, rate: 5/s, precision: least}
+  - {name: l, key: ip, algorithm: token_bucket, rate: 500/s, precision: leased, overrides: {values: 10.0.0.1, max_wait: 1s}}
 ",
         "3:69: limits[0].precision: what is in flight is in the hands of a gateway anyway: expected `exact`
 4:88: limits[1].precision: a log knows the moment of each request, and leased units have none: expected `exact`
@@ -176,7 +177,8 @@ limits:
 10:84: limits[7].precision: only what is charged to admitted requests, for good, can be handed out: expected `exact`
 11:94: limits[8].precision: only what is charged to admitted requests, for good, can be handed out: expected `exact`
 12:101: limits[9].precision: a cost from an answer is settled in Redis, request by request: expected `exact`
-13:71: limits[10].precision: `least` is not known here, did you mean `leased`?",
+13:71: limits[10].precision: `least` is not known here, did you mean `leased`?
+14:92: limits[11].overrides: the layer says `precision: leased`, and who waits for a token has to have it from Redis",
     ),
     (
         "terms of a lease",
@@ -192,7 +194,7 @@ limits:
 4:93: limits[1].lease.size: `101%` is no percentage, expected `1%` to `100%`, or a number
 5:93: limits[2].lease.size: `half` is not a whole number, expected digits only, or a percentage such as `1%`
 5:99: limits[2].lease.tll: unknown key, did you mean `ttl`?
-6:109: limits[3].overrides.lease: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `lease` belongs to `concurrency`",
+6:109: limits[3].overrides.lease: unknown key for `token_bucket`, expected `rate`, `burst`, `max_wait` or `warm_up`; `lease` belongs to `concurrency`, or to a layer that says `precision: leased`",
     ),
     (
         "bans",
@@ -683,7 +685,7 @@ routes: []
 8:13: limits[0].charge: a request that is refused holds nothing that it could be charged for, expected `allowed`
 9:18: limits[0].lease.ttl: 10ms is out of range, expected 100ms to 1h
 9:24: limits[0].lease.size: `size` belongs to `precision: leased`
-10:75: limits[1].lease: unknown key for `fixed_window`, expected `limit`, `window`, `align` or `timezone`; `lease` belongs to `concurrency`
+10:75: limits[1].lease: unknown key for `fixed_window`, expected `limit`, `window`, `align` or `timezone`; `lease` belongs to `concurrency`, or to a layer that says `precision: leased`
 11:39: limits[2].algorithm: what is in flight is given back when it ends: expected another algorithm, or neither `charge: {status: …}` nor a cost from a response header",
     ),
     (
