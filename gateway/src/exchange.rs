@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use limiter_core::{Held, Timestamp};
 
 use crate::{
-    body::{Body, RequestBody},
+    body::Body,
     client_addr,
     descriptor::{LayerId, settling::Reached},
     head_fields::HeadFields,
@@ -33,12 +33,10 @@ const LONGEST_ID: usize = 128;
 /// A request from its head to the end of its answer's body.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    pub(crate) in_flight: InFlight,
+    in_flight: InFlight,
     /// The snapshot that this request runs on, whatever is swapped meanwhile.
     pub(crate) view: Rc<View>,
     pub(crate) started: Timestamp,
-    /// `None` once it is on its way to an upstream.
-    pub(crate) request: Option<Request<RequestBody>>,
     /// What is in its head.
     pub(crate) fields: HeadFields,
     pub(crate) request_id: HeaderValue,
@@ -87,8 +85,8 @@ enum End {
 }
 
 impl Exchange {
-    /// A request has come. Boxed: what is known of a request is moved about all along its path.
-    pub(crate) fn begin(conn: &Rc<Conn>, request: Request<Incoming>) -> Box<Self> {
+    /// A request has come.
+    pub(crate) fn begin(conn: &Rc<Conn>, request: &Request<Incoming>) -> Box<Self> {
         let worker = &conn.worker;
         let view = worker.view();
         let config = &view.snapshot.config;
@@ -100,7 +98,6 @@ impl Exchange {
             .iter()
             .any(|net| net.contains(&conn.peer));
         let is_http2 = request.version() == Version::HTTP_2;
-        let waits_for_100 = fields.has(HeadFields::EXPECT);
         Box::new(Self {
             in_flight: InFlight::enter(conn, is_http2, config.server.idle_timeout),
             started: worker.now(),
@@ -109,14 +106,13 @@ impl Exchange {
             client: client_addr::client_addr(conn.peer, headers, &config.client_ip),
             peer_is_trusted,
             is_grpc: fields.has(HeadFields::CONTENT_TYPE) && is_grpc(headers),
-            waits_for_100,
+            waits_for_100: fields.has(HeadFields::EXPECT),
             is_http2,
             allow_origin: view.snapshot.cors().and_then(|cors| cors.allowed(headers.get(ORIGIN))),
             method: request.method().clone(),
             target: (view.snapshot.logs_access())
                 .then(|| request.uri().path_and_query().cloned())
                 .flatten(),
-            request: Some(request.map(|body| RequestBody::new(body, conn, !waits_for_100))),
             route: None,
             refused_by: None,
             tried: Vec::new(),
@@ -153,8 +149,6 @@ impl Exchange {
     /// The answer is known; the exchange ends with its body.
     pub(crate) fn answer(mut self: Box<Self>, mut response: Response<Body>) -> Response<Body> {
         self.status = response.status();
-        // Where it was not sent, its body is to be read and thrown away from now on.
-        self.request = None;
         self.settle(&response, |_, _, _| ());
         response
             .headers_mut()

@@ -11,9 +11,9 @@
 //! 5. **upstream**: an endpoint, the head edited in place, the body streamed both ways.
 //! 6. On the way out the decision's fields are written, and observe closes with the body.
 //!
-//! Every type is concrete; what is known of a request lies in its exchange, in one place from head to end, so that little is
-//! moved about. What is under way between two awaits, from routing to the upstream's
-//! answer, is one `async fn`: as a layer each it would be a future written by hand, and the order no longer in one place.
+//! Every type is concrete; what is large and lives long, the request and its exchange, is boxed, so that little is moved
+//! about. What is under way between two awaits, from routing to the upstream's answer, is one `async fn`: as a layer each it
+//! would be a future written by hand, and the order no longer in one place.
 
 use std::{borrow::Cow, convert::Infallible, rc::Rc};
 
@@ -22,7 +22,7 @@ use hyper::body::Incoming;
 use tower::{Service, ServiceBuilder};
 
 use crate::{
-    body::Body,
+    body::{Body, RequestBody},
     config::{Respond, Target},
     descriptor::{Facts, settling::Reached},
     error::{BadRequest, Failure, UpstreamError},
@@ -53,14 +53,28 @@ struct Routed {
     check: Option<Box<Check>>,
 }
 
+/// A request on its way in, and what is known of it. Both lie where they are until the request is sent: what is moved about
+/// between the steps are pointers.
+struct Call {
+    exchange: Box<Exchange>,
+    request: Box<Request<RequestBody>>,
+}
+
 /// What becomes of a request on one connection, outermost first. Always ready: nothing in it waits for a turn.
 pub(crate) fn spine(
     conn: Rc<Conn>,
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone {
     ServiceBuilder::new()
-        .map_request(move |request| Exchange::begin(&conn, request))
+        .map_request(move |request| observe(&conn, request))
         .map_response(rescue)
         .service_fn(dispatch)
+}
+
+fn observe(conn: &Rc<Conn>, request: Request<Incoming>) -> Call {
+    let exchange = Exchange::begin(conn, &request);
+    let drains = !exchange.waits_for_100;
+    let request = Box::new(request.map(|body| RequestBody::new(body, conn, drains)));
+    Call { exchange, request }
 }
 
 /// What became of a request: an answer or a failure, and the exchange that it ends.
@@ -75,18 +89,19 @@ fn rescue(outcome: Outcome) -> Response<Body> {
     exchange.answer(response)
 }
 
-async fn dispatch(mut exchange: Box<Exchange>) -> Result<Outcome, Infallible> {
-    let result = forward(&mut exchange).await;
+async fn dispatch(call: Call) -> Result<Outcome, Infallible> {
+    let Call { mut exchange, request } = call;
+    let result = forward(&mut exchange, request).await;
     Ok(Outcome { exchange, result })
 }
 
-async fn forward(exchange: &mut Exchange) -> Result<Response<Body>, Failure> {
+async fn forward(exchange: &mut Exchange, mut request: Box<Request<RequestBody>>) -> Result<Response<Body>, Failure> {
     let Routed {
         host,
         path,
         route,
         check,
-    } = route(exchange)?;
+    } = route(exchange, &request)?;
     let view = Rc::clone(&exchange.view);
     let mut passed = match check {
         Some(check) => Some(limit(exchange, check).await?),
@@ -101,10 +116,13 @@ async fn forward(exchange: &mut Exchange) -> Result<Response<Body>, Failure> {
         (None, Target::Respond(respond)) => Ok(fixed(respond)),
         (Some(index), _) | (None, &Target::Upstream(index)) => {
             let degraded_by = degraded.map(|degraded| degraded.name.clone());
-            edit(exchange, &view.upstreams[index], host, path, degraded_by);
+            edit(exchange, &mut request, &view.upstreams[index], host, path, degraded_by);
             // What leads elsewhere is known only now.
             match elsewhere.map_or(Ok(()), |index| has_room(exchange, index, route)) {
-                Ok(()) => send(exchange, index, route).await,
+                Ok(()) => {
+                    exchange.reached(Reached::Perhaps);
+                    send(exchange, request, index, route).await.map_err(Failure::from)
+                }
                 Err(no_room) => Err(no_room.into()),
             }
         }
@@ -141,18 +159,19 @@ async fn limit(exchange: &mut Exchange, check: Box<Check>) -> Result<Passed, Fai
 }
 
 /// Sends a request of `route` to an upstream, and counts it.
-async fn send(exchange: &mut Exchange, upstream: usize, route: usize) -> Result<Response<Body>, Failure> {
-    let Some(request) = exchange.request.take() else {
-        return Err(Failure::RouteNotFound); // It is sent once.
-    };
-    exchange.reached(Reached::Perhaps);
+async fn send(
+    exchange: &Exchange,
+    request: Box<Request<RequestBody>>,
+    upstream: usize,
+    route: usize,
+) -> Result<Response<Body>, UpstreamError> {
     let (view, worker) = (&exchange.view, &exchange.conn().worker);
     let snapshot = &view.snapshot;
     let since = worker.now();
     let slot = snapshot.shedding.enter(upstream, since, &worker.shared.clock);
     let timeout = snapshot.config.routes[route].timeout;
     let sent = view.upstreams[upstream]
-        .send(request, timeout, since, &worker.deadlines)
+        .send(*request, timeout, since, &worker.deadlines)
         .await;
     let (status, now) = (rescue::upstream_status(&sent), worker.now());
     snapshot.metrics.upstreams[upstream].record(status, now.since(since));
@@ -164,7 +183,7 @@ async fn send(exchange: &mut Exchange, upstream: usize, route: usize) -> Result<
             Err(_) => slot.untold(),
         }
     }
-    sent.map_err(Failure::from)
+    sent
 }
 
 /// Whether an upstream has room for a request of `route`.
@@ -174,12 +193,9 @@ fn has_room(exchange: &Exchange, upstream: usize, route: usize) -> Result<(), No
 }
 
 /// Which route takes the request, and what its layers are asked.
-fn route(exchange: &mut Exchange) -> Result<Routed, Failure> {
+fn route(exchange: &mut Exchange, request: &Request<RequestBody>) -> Result<Routed, Failure> {
     let view = Rc::clone(&exchange.view);
     let snapshot = &view.snapshot;
-    let Some(request) = &exchange.request else {
-        return Err(Failure::RouteNotFound); // It is routed once, before it is sent.
-    };
     let (method, uri) = (request.method(), request.uri());
     // Only what has a body says how long it is.
     if exchange
@@ -232,32 +248,22 @@ fn route(exchange: &mut Exchange) -> Result<Routed, Failure> {
 
 /// Makes the request what the upstream expects.
 fn edit(
-    exchange: &mut Exchange,
+    exchange: &Exchange,
+    request: &mut Request<RequestBody>,
     upstream: &Upstream,
     host: Option<Host>,
     path: Option<String>,
     degraded_by: Option<HeaderValue>,
 ) {
-    let Exchange {
-        request: Some(request),
-        fields,
-        request_id,
-        peer_is_trusted,
-        in_flight,
-        ..
-    } = exchange
-    else {
-        return; // It was sent.
-    };
     rewrite::target(request.uri_mut(), path);
     let edit = Edit {
         host: host.unwrap_or_else(|| Host::Upstream(upstream.authority())),
-        forwarded_for: &in_flight.conn().forwarded_for,
-        peer_is_trusted: *peer_is_trusted,
-        request_id: request_id.clone(),
+        forwarded_for: &exchange.conn().forwarded_for,
+        peer_is_trusted: exchange.peer_is_trusted,
+        request_id: exchange.request_id.clone(),
         degraded_by,
     };
-    rewrite::request(request.headers_mut(), *fields, edit);
+    rewrite::request(request.headers_mut(), exchange.fields, edit);
     *request.version_mut() = Version::HTTP_11;
 }
 
