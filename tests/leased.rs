@@ -2,9 +2,8 @@
 
 use rustix::process::Signal;
 
-use crate::{
-    exact_killed::{CLIENTS, Killing, send},
-    support::{Algorithm, Crowd, DEADLINE, FIVE, Gateway, Redis, Settings, Tally, gateway::check, get, wait_for},
+use crate::support::{
+    Algorithm, CLIENTS, Crowd, DEADLINE, FIVE, Gateway, Killing, Redis, Settings, Tally, gateway::check, get, wait_for,
 };
 
 /// A window of a day, so that nothing comes back by itself.
@@ -13,16 +12,6 @@ fn day(limit: u64, lease: &str) -> String {
         "{{name: user, key: global, algorithm: fixed_window, align: first_request, limit: {limit}, window: 1d, \
          precision: leased, lease: {lease}}}"
     )
-}
-
-/// Scripts that Redis ran: decisions, and the heartbeats of gateways.
-async fn calls(redis: &Redis) -> u64 {
-    let stats = redis.command(&["INFO", "commandstats"]).await;
-    let stats = stats.text().unwrap();
-    let line = stats
-        .lines()
-        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
 async fn gateway(settings: &Settings) -> Gateway {
@@ -73,9 +62,9 @@ async fn a_hot_key_asks_redis_seldom() {
     );
     let gateway = gateway(&settings).await;
     assert_eq!(passed(&gateway, 200).await, 200);
-    let (before, began) = (calls(&redis).await, tokio::time::Instant::now());
+    let (before, began) = (redis.script_calls().await, tokio::time::Instant::now());
     assert_eq!(passed(&gateway, 3_000).await, 3_000);
-    let made = calls(&redis).await - before;
+    let made = redis.script_calls().await - before;
     let heartbeats = began.elapsed().as_secs() + 1;
     assert!(made <= 12 + heartbeats, "{made} calls for 3,000 requests");
 }
@@ -226,7 +215,7 @@ async fn gateways_that_are_killed_let_nothing_more_pass() {
     for algorithm in known {
         for user in 0..2 {
             let request = get(&algorithm.path()).header("x-user-id", &format!("user-{user}"));
-            let seen = send(&killing.addresses, request, 40).await;
+            let seen = killing.send(request, 40).await;
             let passed = seen.tally.passed();
             assert!(passed <= LIMIT, "{algorithm:?}: of {LIMIT} a day {passed} passed");
             assert_eq!(passed + seen.tally.denied() + seen.lost, 40 * CLIENTS, "{seen:?}");

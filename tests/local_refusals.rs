@@ -4,16 +4,6 @@ use std::time::Duration;
 
 use crate::support::{FIVE, Gateway, Redis, Settings, get, pause};
 
-/// Scripts that Redis ran: decisions, and the heartbeats of gateways.
-async fn calls(redis: &Redis) -> u64 {
-    let stats = redis.command(&["INFO", "commandstats"]).await;
-    let stats = stats.text().unwrap();
-    let line = stats
-        .lines()
-        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-}
-
 #[tokio::test]
 async fn a_flood_costs_redis_a_call_a_second() {
     let redis = Redis::start().await;
@@ -28,12 +18,12 @@ async fn a_flood_costs_redis_a_call_a_second() {
         client.repeat(5, &request).await;
         let asked = client.send(&request).await;
         assert!(asked.denied(), "{asked:?}");
-        let before = calls(&redis).await;
+        let before = redis.script_calls().await;
         let repeated_before = gateway.metric("gateway_local_refusals_total", &[]).await;
         let began = tokio::time::Instant::now();
         let repeated = client.repeat(300, &request).await;
         let seconds = began.elapsed().as_secs() + 1;
-        let made = calls(&redis).await - before;
+        let made = redis.script_calls().await - before;
         // A decision and a heartbeat a second, and five decisions until they are so far apart.
         assert!(made <= 2 * seconds + 6, "{algorithm:?}: {made} calls in {seconds} s");
         let from_memory = gateway.metric("gateway_local_refusals_total", &[]).await - repeated_before;

@@ -67,6 +67,15 @@ impl Redis {
         self.server.resume();
     }
 
+    /// Scripts that it ran: decisions, and the heartbeats of gateways.
+    pub(crate) async fn script_calls(&self) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]).await.into_text();
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    }
+
     /// Sends a command and reads its reply, over a connection of its own.
     pub(crate) async fn command(&self, words: &[&str]) -> Reply {
         self.try_command(words).await.unwrap()
